@@ -1,0 +1,169 @@
+//! `[[accounts]]`: one merchant identity at one provider, with its keys already read from their files.
+//!
+//! Keys here: `provider`, `name`, `merchant`, `state`, then the scheme's own (design section 5.1). A scheme
+//! gets bytes and where they came from; whether they are a usable key is the provider's judgement.
+
+use std::time::Duration;
+
+use secrecy::SecretSlice;
+
+use crate::event::{Currency, ProviderName};
+
+/// One `[[accounts]]` entry.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// Its place in the file, for key paths: `accounts[2]`.
+    pub path: String,
+    /// `[a-z0-9][a-z0-9-]{0,31}`; a path segment and part of the event key.
+    pub name: String,
+    /// The owner of its orders.
+    pub merchant: String,
+    /// Whether it still takes notifications.
+    pub state: AccountState,
+    /// The provider's own settings.
+    pub scheme: Scheme,
+}
+
+impl Account {
+    /// Which provider it is an account of.
+    pub fn provider(&self) -> ProviderName {
+        match &self.scheme {
+            Scheme::Alipay(_) => ProviderName::Alipay,
+            Scheme::Wechatpay(_) => ProviderName::Wechatpay,
+            Scheme::Stripe(_) => ProviderName::Stripe,
+            Scheme::TwoCTwoP(_) => ProviderName::TwoCTwoP,
+            Scheme::Antom(_) => ProviderName::Antom,
+        }
+    }
+
+    /// A problem with one of this account's keys.
+    pub fn problem(&self, key: &str, message: impl Into<String>) -> AccountProblem {
+        AccountProblem { path: format!("{}.{key}", self.path), message: message.into() }
+    }
+}
+
+/// What is wrong with an account, by key path; never with the key's value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {message}")]
+pub struct AccountProblem {
+    /// `accounts[0].public_key_file`.
+    pub path: String,
+    /// In words.
+    pub message: String,
+}
+
+/// Whether an account takes notifications.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccountState {
+    /// It does.
+    #[default]
+    Active,
+    /// Refused and kept in quarantine.
+    Retired,
+}
+
+/// A key's bytes as read, and where they were read from.
+#[derive(Clone, Debug)]
+pub struct KeyMaterial {
+    /// A file path or the configuration key, for messages.
+    pub origin: String,
+    /// The bytes; redacted in debug output.
+    pub bytes: SecretSlice<u8>,
+}
+
+/// The provider's own settings.
+#[derive(Clone, Debug)]
+pub enum Scheme {
+    /// Alipay open platform.
+    Alipay(AlipayAccount),
+    /// WeChat Pay, v3 and v2.
+    Wechatpay(WechatpayAccount),
+    /// Stripe.
+    Stripe(StripeAccount),
+    /// 2C2P.
+    TwoCTwoP(TwoCTwoPAccount),
+    /// Antom / Alipay+.
+    Antom(AntomAccount),
+}
+
+/// Alipay's pinned algorithm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+pub enum AlipaySignType {
+    /// SHA-256 with RSA.
+    #[default]
+    #[serde(rename = "RSA2")]
+    Rsa2,
+    /// SHA-1 with RSA, old apps only.
+    #[serde(rename = "RSA")]
+    Rsa,
+}
+
+/// Alipay's settings.
+#[derive(Clone, Debug)]
+pub struct AlipayAccount {
+    /// `app_id`, checked against the message's.
+    pub app_id: String,
+    /// `seller_id`; absent: not checked.
+    pub seller_id: Option<String>,
+    /// `public_key_file` (PEM, DER or bare base64).
+    pub public_key: Option<KeyMaterial>,
+    /// `alipay_cert_file`.
+    pub alipay_cert: Option<KeyMaterial>,
+    /// `sign_type`.
+    pub sign_type: AlipaySignType,
+}
+
+/// WeChat Pay's settings.
+#[derive(Clone, Debug)]
+pub struct WechatpayAccount {
+    /// `mch_id`, checked against mchid, sp_mchid or combine_mchid.
+    pub mch_id: String,
+    /// `app_ids`; empty: not checked.
+    pub app_ids: Vec<String>,
+    /// `currency` of refunds that come before their payment.
+    pub currency: Currency,
+    /// `api_v3_key`, 32 ASCII bytes.
+    pub api_v3_key: Option<KeyMaterial>,
+    /// `public_keys`: (`PUB_KEY_ID_…`, key).
+    pub public_keys: Vec<(String, KeyMaterial)>,
+    /// `platform_cert_files`.
+    pub platform_certs: Vec<KeyMaterial>,
+    /// `api_v2_key`, 32 ASCII bytes.
+    pub api_v2_key: Option<KeyMaterial>,
+}
+
+/// Stripe's settings.
+#[derive(Clone, Debug)]
+pub struct StripeAccount {
+    /// `signing_secrets`, several while one is being rolled.
+    pub signing_secrets: Vec<KeyMaterial>,
+    /// `tolerance`, never zero.
+    pub tolerance: Duration,
+    /// `order_id_from`: dotted paths in `data.object`, the first that is present.
+    pub order_id_from: Vec<String>,
+    /// `livemode`; absent: not checked.
+    pub livemode: Option<bool>,
+}
+
+/// 2C2P's settings.
+#[derive(Clone, Debug)]
+pub struct TwoCTwoPAccount {
+    /// `merchant_id`, checked against the claim.
+    pub merchant_id: String,
+    /// `secret_key`, as its ASCII text.
+    pub secret_key: Option<KeyMaterial>,
+    /// `timezone_offset` of transactionDateTime, minutes east of UTC (default +07:00 = 420).
+    pub utc_offset_minutes: i32,
+}
+
+/// Antom's settings.
+#[derive(Clone, Debug)]
+pub struct AntomAccount {
+    /// `client_id`, checked against the header.
+    pub client_id: String,
+    /// `public_key_file`.
+    pub public_key: Option<KeyMaterial>,
+    /// `notify_path`: the signed path where a proxy rewrites it.
+    pub notify_path: Option<String>,
+}

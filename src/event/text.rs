@@ -1,0 +1,84 @@
+//! Text from outside, made fit for a database column, a terminal or a log line.
+//!
+//! Raw bytes are kept as they came; what is derived from them passes through here. Postgres refuses NUL in
+//! text, a btree refuses long keys, and a terminal obeys escape sequences.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// The longest id (order, trade, refund) that is used as one, in bytes. Providers stay under 128.
+pub const MAX_ID: usize = 255;
+
+/// An id fit to be a key: `None` if empty or over [`MAX_ID`] bytes; NUL becomes U+2400 (␀).
+pub fn id(text: &str) -> Option<String> {
+    if text.is_empty() || text.len() > MAX_ID {
+        return None;
+    }
+    Some(storable(text).into_owned())
+}
+
+/// Text fit for a column: NUL becomes U+2400 (␀), all else stays.
+pub fn storable(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{2400}")) } else { Cow::Borrowed(text) }
+}
+
+/// The longest prefix of `text` within `max` bytes that ends at a character.
+pub fn cut(text: &str, max: usize) -> &str {
+    let mut end = max.min(text.len());
+    while !text.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    text.get(..end).unwrap_or_default()
+}
+
+/// Text fit for a terminal or a log line: control and bidirectional-override characters are shown as
+/// escapes (`\u{1b}`, `\n`), the rest stays readable in any script.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(hides) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if hides(c) => {
+                let code = u32::from(c);
+                if write!(out, "\\u{{{code:x}}}").is_err() {
+                    out.push('\u{fffd}');
+                }
+            }
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Characters that move the cursor, reorder the line or cannot be seen.
+fn hides(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nul_and_length_never_reach_a_key() {
+        assert_eq!(id("a\0b").as_deref(), Some("a\u{2400}b"));
+        assert_eq!(id(""), None);
+        assert_eq!(id(&"x".repeat(256)), None);
+    }
+
+    #[test]
+    fn a_terminal_sees_no_control() {
+        assert_eq!(printable("测试\u{1b}[31m\nx\u{202e}"), "测试\\u{1b}[31m\\nx\\u{202e}");
+    }
+
+    #[test]
+    fn cutting_keeps_characters_whole() {
+        assert_eq!(cut("测试", 4), "测");
+    }
+}

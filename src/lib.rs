@@ -1,0 +1,5 @@
+//! payhook
+pub mod config;
+pub mod event;
+pub mod provider;
+pub mod time;

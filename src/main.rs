@@ -1,0 +1,2 @@
+//! The `payhook` binary.
+fn main() {}
