@@ -24,9 +24,10 @@ pub trait Provider: Send + Sync + fmt::Debug {
     /// is. Everything in the result is derived from signed material.
     fn verify(&self, notification: &Notification) -> Result<Verified, Refusal>;
 
-    /// What a verified event says, from its stored content (see [`Verified::content`]); the same function that
-    /// `verify` used. An error is a reason in words: the content cannot be understood.
-    fn read(&self, content: &[u8]) -> Result<Reading, String>;
+    /// What a verified event says, from its stored content (see [`Verified::content`]) and the provider's own
+    /// type as `verify` found it (WeChat v3 names it outside the content); the same function that `verify`
+    /// used. An error is a reason in words: the content cannot be understood.
+    fn read(&self, content: &[u8], provider_event_type: &str) -> Result<Reading, String>;
 
     /// The exact answer for `verdict`. `body` is the request's, for schemes that share a path (WeChat v2/v3).
     fn ack(&self, verdict: Verdict, body: &[u8]) -> Ack;
