@@ -59,7 +59,9 @@ impl Timestamp {
 
     /// Reads an RFC 3339 time. A time without an offset is refused: nobody knows what it means.
     pub fn parse_rfc3339(text: &str) -> Option<Self> {
-        text.parse::<jiff::Timestamp>().ok().map(|t| Self::from_micros(t.as_microsecond()))
+        text.parse::<jiff::Timestamp>()
+            .ok()
+            .map(|t| Self::from_micros(t.as_microsecond()))
     }
 }
 
@@ -133,7 +135,10 @@ impl Clock {
         if let Some(hand) = &self.0 {
             return Timestamp::from_micros(hand.load(Ordering::SeqCst));
         }
-        #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this is the one place that reads the clock"
+        )]
         let now = std::time::SystemTime::now();
         let since = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_micros(micros(since))

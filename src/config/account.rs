@@ -38,7 +38,10 @@ impl Account {
 
     /// A problem with one of this account's keys.
     pub fn problem(&self, key: &str, message: impl Into<String>) -> AccountProblem {
-        AccountProblem { path: format!("{}.{key}", self.path), message: message.into() }
+        AccountProblem {
+            path: format!("{}.{key}", self.path),
+            message: message.into(),
+        }
     }
 }
 

@@ -56,7 +56,9 @@ impl<'a> CloudEvent<'a> {
     /// The message for `event`; `with_content = false` leaves `content` null (a feed reader without scope
     /// `raw`). Content that is not JSON text is null too: the raw body is there for who needs it.
     pub fn new(event: &'a Event, replay: Option<&'a Replay>, with_content: bool) -> Self {
-        let content = with_content.then(|| serde_json::from_slice::<&RawValue>(event.content()).ok()).flatten();
+        let content = with_content
+            .then(|| serde_json::from_slice::<&RawValue>(event.content()).ok())
+            .flatten();
         Self {
             specversion: "1.0",
             id: event.key.as_str(),

@@ -69,12 +69,18 @@ impl FactKind {
 
     /// The stored text.
     pub fn as_str(self) -> &'static str {
-        Self::ALL.into_iter().find(|(kind, _)| *kind == self).map_or("", |(_, text)| text)
+        Self::ALL
+            .into_iter()
+            .find(|(kind, _)| *kind == self)
+            .map_or("", |(_, text)| text)
     }
 
     /// From the stored text.
     pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|(_, known)| *known == text).map(|(kind, _)| kind)
+        Self::ALL
+            .into_iter()
+            .find(|(_, known)| *known == text)
+            .map(|(kind, _)| kind)
     }
 }
 
@@ -106,7 +112,10 @@ impl Fact {
     /// A fact about a trade, keyed `{trade_id}:{what}`: `paid`, `closed`, `finished`, `processing`,
     /// `failed:{attempt}`, `refunded_total:{minor}`.
     pub fn of_trade(kind: FactKind, trade_id: &str, what: &str) -> Self {
-        Self { trade_id: Some(trade_id.to_owned()), ..Self::new(kind, format!("{trade_id}:{what}")) }
+        Self {
+            trade_id: Some(trade_id.to_owned()),
+            ..Self::new(kind, format!("{trade_id}:{what}"))
+        }
     }
 
     /// A fact about a refund or a dispute of a trade, keyed `{id}:{what}`: `refunded`, `refund_failed`,
@@ -121,7 +130,10 @@ impl Fact {
 
     /// A fact about an order itself, keyed `{order_id}:{what}`: `registered`, `merchant_closed`.
     pub fn of_order(kind: FactKind, order_id: &str, what: &str) -> Self {
-        Self { order_id: Some(order_id.to_owned()), ..Self::new(kind, format!("{order_id}:{what}")) }
+        Self {
+            order_id: Some(order_id.to_owned()),
+            ..Self::new(kind, format!("{order_id}:{what}"))
+        }
     }
 
     fn new(kind: FactKind, key: String) -> Self {

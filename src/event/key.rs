@@ -49,34 +49,101 @@ impl fmt::Display for EventKey {
 }
 
 /// SHA-256 over what must be equal for a second arrival to count as a duplicate (design section 5.3).
+///
+/// Stored as 32 bytes; or, where part of the content is bound to a version of the provider's API (Stripe), as
+/// 96: the fixed part, the version, the versioned part. One plain hash could not say "equal, if the versions
+/// are", so duplicates are found with [`Fingerprint::agrees_with`] and never with `==` on the column.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint([u8; 32]);
+pub struct Fingerprint {
+    fixed: [u8; 32],
+    versioned: Option<Versioned>,
+}
+
+/// What is comparable only within one version.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Versioned {
+    version: [u8; 32],
+    content: [u8; 32],
+}
 
 impl Fingerprint {
     /// Over `parts`, each preceded by its length, so that no two different lists give the same bytes.
     pub fn over<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let mut hash = Sha256::new();
-        for part in parts {
-            hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-            hash.update(part);
+        Self {
+            fixed: hash(parts),
+            versioned: None,
         }
-        Self(hash.finalize().into())
     }
 
-    /// As stored.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+    /// Over `parts`, which must always be equal, and `content`, which must be only if `version` is.
+    pub fn versioned<'a>(parts: impl IntoIterator<Item = &'a [u8]>, version: &[u8], content: &[u8]) -> Self {
+        let versioned = Versioned {
+            version: hash([version]),
+            content: hash([content]),
+        };
+        Self {
+            fixed: hash(parts),
+            versioned: Some(versioned),
+        }
     }
 
-    /// From a stored column; `None` when it is not 32 bytes.
+    /// Whether an event with this fingerprint and one with `other`, under one key, are the same event; if
+    /// not, they are in conflict (I4).
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        let same_content = match (&self.versioned, &other.versioned) {
+            (None, None) => true,
+            (Some(mine), Some(theirs)) => mine.version != theirs.version || mine.content == theirs.content,
+            _ => false,
+        };
+        self.fixed == other.fixed && same_content
+    }
+
+    /// As stored: 32 or 96 bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.fixed.to_vec();
+        if let Some(versioned) = &self.versioned {
+            bytes.extend_from_slice(&versioned.version);
+            bytes.extend_from_slice(&versioned.content);
+        }
+        bytes
+    }
+
+    /// From a stored column; `None` when it is neither 32 nor 96 bytes.
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
-        bytes.try_into().ok().map(Self)
+        let (fixed, rest) = bytes.split_first_chunk::<32>()?;
+        let versioned = if rest.is_empty() {
+            None
+        } else {
+            let (version, content) = rest.split_first_chunk::<32>()?;
+            Some(Versioned {
+                version: *version,
+                content: content.try_into().ok()?,
+            })
+        };
+        Some(Self {
+            fixed: *fixed,
+            versioned,
+        })
     }
 }
 
+/// SHA-256 over `parts`, each preceded by its length.
+fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
 impl fmt::Display for Fingerprint {
+    /// 64 hex digits over all of it, whatever its stored length: fit for an event key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
+        let whole = self
+            .versioned
+            .map_or(self.fixed, |v| hash([&self.fixed[..], &v.version, &v.content]));
+        f.write_str(&hex::encode(whole))
     }
 }
 
@@ -95,9 +162,18 @@ mod tests {
         let print = Fingerprint::over([b"content".as_slice()]);
         let hashed = EventKey::new(ProviderName::Stripe, "a", None, &print);
         assert!(hashed.as_str().starts_with("webhook:stripe:a:sha256:"));
-        assert_eq!(EventKey::new(ProviderName::Stripe, "a", Some("x\0"), &print), hashed);
-        assert_eq!(EventKey::new(ProviderName::Stripe, "a", Some(&"x".repeat(300)), &print), hashed);
-        assert_eq!(EventKey::new(ProviderName::TwoCTwoP, "a", Some("e"), &print).as_str(), "webhook:2c2p:a:e");
+        assert_eq!(
+            EventKey::new(ProviderName::Stripe, "a", Some("x\0"), &print),
+            hashed
+        );
+        assert_eq!(
+            EventKey::new(ProviderName::Stripe, "a", Some(&"x".repeat(300)), &print),
+            hashed
+        );
+        assert_eq!(
+            EventKey::new(ProviderName::TwoCTwoP, "a", Some("e"), &print).as_str(),
+            "webhook:2c2p:a:e"
+        );
     }
 
     #[test]
@@ -105,5 +181,30 @@ mod tests {
         let one = Fingerprint::over([b"ab".as_slice(), b"c".as_slice()]);
         let two = Fingerprint::over([b"a".as_slice(), b"bc".as_slice()]);
         assert_ne!(one, two);
+    }
+
+    #[test]
+    fn versioned_content_is_compared_within_its_version_only() {
+        let parts = [b"type".as_slice()];
+        let one = Fingerprint::versioned(parts, b"v1", b"data");
+        assert!(one.agrees_with(&Fingerprint::versioned(parts, b"v1", b"data")));
+        assert!(one.agrees_with(&Fingerprint::versioned(parts, b"v2", b"other data")));
+        assert!(!one.agrees_with(&Fingerprint::versioned(parts, b"v1", b"other data")));
+        assert!(!one.agrees_with(&Fingerprint::versioned([b"else".as_slice()], b"v2", b"data")));
+        assert!(!one.agrees_with(&Fingerprint::over(parts)));
+        assert_eq!(one.to_string().len(), 64);
+    }
+
+    #[test]
+    fn a_fingerprint_comes_back_from_its_column() {
+        for print in [
+            Fingerprint::over([b"a".as_slice()]),
+            Fingerprint::versioned([b"a".as_slice()], b"v", b"d"),
+        ] {
+            assert_eq!(Fingerprint::from_slice(&print.to_bytes()), Some(print));
+        }
+        for odd in [0, 31, 33, 64, 97] {
+            assert_eq!(Fingerprint::from_slice(&vec![0; odd]), None);
+        }
     }
 }

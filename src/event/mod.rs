@@ -48,7 +48,13 @@ pub enum ProviderName {
 
 impl ProviderName {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Self; 5] = [Self::Alipay, Self::Wechatpay, Self::Stripe, Self::TwoCTwoP, Self::Antom];
+    pub const ALL: [Self; 5] = [
+        Self::Alipay,
+        Self::Wechatpay,
+        Self::Stripe,
+        Self::TwoCTwoP,
+        Self::Antom,
+    ];
 
     /// The name in paths, keys, configuration and messages.
     pub const fn as_str(self) -> &'static str {
@@ -77,7 +83,10 @@ impl FromStr for ProviderName {
     type Err = UnknownProvider;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|p| p.as_str() == text).ok_or(UnknownProvider)
+        Self::ALL
+            .into_iter()
+            .find(|p| p.as_str() == text)
+            .ok_or(UnknownProvider)
     }
 }
 
@@ -112,7 +121,9 @@ impl fmt::Display for EventId {
 /// A fresh UUID v7 (RFC 9562 section 5.7) for `at`, as text. For every row that needs an id of its own.
 pub fn new_id(at: Timestamp) -> String {
     let secs = u64::try_from(at.secs()).unwrap_or_default();
-    let nanos = u32::try_from(at.micros().rem_euclid(1_000_000)).unwrap_or_default().saturating_mul(1000);
+    let nanos = u32::try_from(at.micros().rem_euclid(1_000_000))
+        .unwrap_or_default()
+        .saturating_mul(1000);
     let stamp = uuid::Timestamp::from_unix(uuid::NoContext, secs, nanos);
     uuid::Uuid::new_v7(stamp).to_string()
 }

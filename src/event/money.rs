@@ -35,9 +35,11 @@ impl Currency {
     /// From a code in either case. Any three letters are taken: providers know codes that lists lack.
     pub fn new(code: &str) -> Result<Self, MoneyError> {
         match code.as_bytes() {
-            &[a, b, c] if code.bytes().all(|b| b.is_ascii_alphabetic()) => {
-                Ok(Self([a.to_ascii_uppercase(), b.to_ascii_uppercase(), c.to_ascii_uppercase()]))
-            }
+            &[a, b, c] if code.bytes().all(|b| b.is_ascii_alphabetic()) => Ok(Self([
+                a.to_ascii_uppercase(),
+                b.to_ascii_uppercase(),
+                c.to_ascii_uppercase(),
+            ])),
             _ => Err(MoneyError::Currency),
         }
     }
@@ -50,8 +52,8 @@ impl Currency {
     /// Digits behind the point by ISO 4217 (list one, 2026): 0, 2 unless listed, 3 or 4.
     pub fn exponent(self) -> u8 {
         match &self.0 {
-            b"BIF" | b"CLP" | b"DJF" | b"GNF" | b"ISK" | b"JPY" | b"KMF" | b"KRW" | b"PYG" | b"RWF" | b"UGX"
-            | b"UYI" | b"VND" | b"VUV" | b"XAF" | b"XOF" | b"XPF" => 0,
+            b"BIF" | b"CLP" | b"DJF" | b"GNF" | b"ISK" | b"JPY" | b"KMF" | b"KRW" | b"PYG" | b"RWF"
+            | b"UGX" | b"UYI" | b"VND" | b"VUV" | b"XAF" | b"XOF" | b"XPF" => 0,
             b"BHD" | b"IQD" | b"JOD" | b"KWD" | b"LYD" | b"OMR" | b"TND" => 3,
             b"CLF" | b"UYW" => 4,
             _ => 2,
@@ -99,17 +101,28 @@ pub struct Money {
 impl Money {
     /// `minor` ISO minor units of `currency`.
     pub fn new(minor: i64, currency: Currency) -> Self {
-        Self { minor, currency, exponent: currency.exponent() }
+        Self {
+            minor,
+            currency,
+            exponent: currency.exponent(),
+        }
     }
 
     /// `units` counted with `exponent` digits behind the point, converted to the ISO exponent.
     pub fn with_exponent(units: i64, exponent: u8, currency: Currency) -> Result<Self, MoneyError> {
         let iso = currency.exponent();
         if exponent <= iso {
-            let factor = 10_i64.checked_pow(u32::from(iso.saturating_sub(exponent))).ok_or(MoneyError::TooLarge)?;
-            return Ok(Self::new(units.checked_mul(factor).ok_or(MoneyError::TooLarge)?, currency));
+            let factor = 10_i64
+                .checked_pow(u32::from(iso.saturating_sub(exponent)))
+                .ok_or(MoneyError::TooLarge)?;
+            return Ok(Self::new(
+                units.checked_mul(factor).ok_or(MoneyError::TooLarge)?,
+                currency,
+            ));
         }
-        let factor = 10_i64.checked_pow(u32::from(exponent.saturating_sub(iso))).ok_or(MoneyError::TooLarge)?;
+        let factor = 10_i64
+            .checked_pow(u32::from(exponent.saturating_sub(iso)))
+            .ok_or(MoneyError::TooLarge)?;
         match (units.checked_rem(factor), units.checked_div(factor)) {
             (Some(0), Some(minor)) => Ok(Self::new(minor, currency)),
             _ => Err(MoneyError::Rest),
@@ -122,7 +135,11 @@ impl Money {
         let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
         let plain = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
-        if whole.is_empty() || !plain(whole) || !plain(fraction) || (digits.contains('.') && fraction.is_empty()) {
+        if whole.is_empty()
+            || !plain(whole)
+            || !plain(fraction)
+            || (digits.contains('.') && fraction.is_empty())
+        {
             return Err(MoneyError::NotDecimal);
         }
         let places = usize::from(currency.exponent());
@@ -130,8 +147,13 @@ impl Money {
         if rest.bytes().any(|b| b != b'0') {
             return Err(MoneyError::Rest);
         }
-        let minor: i64 = format!("{whole}{kept:0<places$}").parse().map_err(|_| MoneyError::TooLarge)?;
-        Ok(Self::new(if negative { minor.saturating_neg() } else { minor }, currency))
+        let minor: i64 = format!("{whole}{kept:0<places$}")
+            .parse()
+            .map_err(|_| MoneyError::TooLarge)?;
+        Ok(Self::new(
+            if negative { minor.saturating_neg() } else { minor },
+            currency,
+        ))
     }
 }
 
@@ -140,8 +162,14 @@ impl fmt::Display for Money {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.minor < 0 { "-" } else { "" };
         let places = usize::from(self.exponent);
-        let digits = format!("{:0>width$}", self.minor.unsigned_abs(), width = places.saturating_add(1));
-        let (whole, fraction) = digits.split_at_checked(digits.len().saturating_sub(places)).unwrap_or((&digits, ""));
+        let digits = format!(
+            "{:0>width$}",
+            self.minor.unsigned_abs(),
+            width = places.saturating_add(1)
+        );
+        let (whole, fraction) = digits
+            .split_at_checked(digits.len().saturating_sub(places))
+            .unwrap_or((&digits, ""));
         let point = if fraction.is_empty() { "" } else { "." };
         write!(f, "{sign}{whole}{point}{fraction} {}", self.currency)
     }
@@ -179,8 +207,16 @@ mod tests {
         assert_eq!(Money::parse_decimal("1e2", cny), Err(MoneyError::NotDecimal));
         assert_eq!(Money::parse_decimal("1.", cny), Err(MoneyError::NotDecimal));
         assert_eq!(Money::parse_decimal("", cny), Err(MoneyError::NotDecimal));
-        assert_eq!(Money::parse_decimal("99999999999999999999", cny), Err(MoneyError::TooLarge));
-        assert_eq!(Money::parse_decimal("500", Currency::new("jpy").unwrap()).unwrap().minor, 500);
+        assert_eq!(
+            Money::parse_decimal("99999999999999999999", cny),
+            Err(MoneyError::TooLarge)
+        );
+        assert_eq!(
+            Money::parse_decimal("500", Currency::new("jpy").unwrap())
+                .unwrap()
+                .minor,
+            500
+        );
     }
 
     #[test]
@@ -194,6 +230,9 @@ mod tests {
     fn people_see_the_point_in_the_right_place() {
         assert_eq!(Money::new(8888, Currency::CNY).to_string(), "88.88 CNY");
         assert_eq!(Money::new(-5, Currency::CNY).to_string(), "-0.05 CNY");
-        assert_eq!(Money::new(500, Currency::new("JPY").unwrap()).to_string(), "500 JPY");
+        assert_eq!(
+            Money::new(500, Currency::new("JPY").unwrap()).to_string(),
+            "500 JPY"
+        );
     }
 }

@@ -19,7 +19,11 @@ pub fn id(text: &str) -> Option<String> {
 
 /// Text fit for a column: NUL becomes U+2400 (␀), all else stays.
 pub fn storable(text: &str) -> Cow<'_, str> {
-    if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{2400}")) } else { Cow::Borrowed(text) }
+    if text.contains('\0') {
+        Cow::Owned(text.replace('\0', "\u{2400}"))
+    } else {
+        Cow::Borrowed(text)
+    }
 }
 
 /// The longest prefix of `text` within `max` bytes that ends at a character.
@@ -74,7 +78,10 @@ mod tests {
 
     #[test]
     fn a_terminal_sees_no_control() {
-        assert_eq!(printable("测试\u{1b}[31m\nx\u{202e}"), "测试\\u{1b}[31m\\nx\\u{202e}");
+        assert_eq!(
+            printable("测试\u{1b}[31m\nx\u{202e}"),
+            "测试\\u{1b}[31m\\nx\\u{202e}"
+        );
     }
 
     #[test]

@@ -77,14 +77,25 @@ impl Verified {
         if matches!(reading.identity, Identity::Mismatch(_)) {
             "other.identity_mismatch".clone_into(&mut reading.kind);
         }
-        Self { key, fingerprint, content, reading, key_id, signed_at, _made_here: MadeHere }
+        Self {
+            key,
+            fingerprint,
+            content,
+            reading,
+            key_id,
+            signed_at,
+            _made_here: MadeHere,
+        }
     }
 }
 
 impl fmt::Debug for Verified {
     /// Without content: it holds payer data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Verified").field("key", &self.key).field("kind", &self.reading.kind).finish_non_exhaustive()
+        f.debug_struct("Verified")
+            .field("key", &self.key)
+            .field("kind", &self.reading.kind)
+            .finish_non_exhaustive()
     }
 }
 

@@ -43,12 +43,19 @@ impl Registry {
                         state: account.state,
                         scheme,
                     };
-                    registry.insert((registered.provider, registered.account.clone()), Arc::new(registered));
+                    registry.insert(
+                        (registered.provider, registered.account.clone()),
+                        Arc::new(registered),
+                    );
                 }
                 Err(found) => problems.extend(found),
             }
         }
-        if problems.is_empty() { Ok(Self(registry)) } else { Err(problems) }
+        if problems.is_empty() {
+            Ok(Self(registry))
+        } else {
+            Err(problems)
+        }
     }
 
     /// The account, if it is configured.

@@ -64,9 +64,11 @@ impl Reason {
         match self {
             Self::Malformed => Verdict::Malformed,
             Self::Undecryptable | Self::Unrecordable => Verdict::Unavailable,
-            Self::BadSignature | Self::UnknownKey | Self::OutsideWindow | Self::Probe | Self::RetiredAccount => {
-                Verdict::Refused
-            }
+            Self::BadSignature
+            | Self::UnknownKey
+            | Self::OutsideWindow
+            | Self::Probe
+            | Self::RetiredAccount => Verdict::Refused,
         }
     }
 }
@@ -90,7 +92,10 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal for `reason`; `detail` says what was found, never what was sent.
     pub fn new(reason: Reason, detail: impl Into<String>) -> Self {
-        Self { reason, detail: detail.into() }
+        Self {
+            reason,
+            detail: detail.into(),
+        }
     }
 }
 
