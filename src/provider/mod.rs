@@ -5,6 +5,7 @@
 //! Adding a provider is one file, one configuration variant, one arm in [`build`], one folder of samples.
 
 mod registry;
+pub mod signature;
 mod verdict;
 
 use std::fmt;
