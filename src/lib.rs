@@ -2,4 +2,5 @@
 pub mod config;
 pub mod event;
 pub mod provider;
+pub mod store;
 pub mod time;

@@ -1,0 +1,41 @@
+-- What is still to be sent, and what has been sent but has not ended yet.
+
+-- Order and attention messages: kept, since the feed and a replay send them again.
+create table messages (
+    id          text collate "C" primary key,      -- {merchant}/{order_id}/{version}, or attention/{id}
+    merchant    text   not null,
+    order_id    text collate "C",
+    routing_key text   not null,
+    body        bytea  not null,                   -- the CloudEvent
+    created_at  bigint not null,
+    position    bigint not null default (pg_current_xact_id()::text::bigint)
+);
+create index messages_by_position on messages (position, id);
+create index messages_by_order on messages (merchant, order_id);
+create trigger messages_append_only before update on messages
+    for each row execute function payhook_refuse_change();
+create trigger messages_never_truncated before truncate on messages
+    for each statement execute function payhook_refuse_change();
+
+-- One row for each event without outcome and each message without confirm. `due_at` is the only clock: a claim
+-- is `due_at` moved ahead, a failed application is `due_at` moved by its backoff, a confirmed publish of an
+-- event moves it by the time after which an outcome is missed.
+create table outbox (
+    id           text collate "C" primary key,     -- the event's or message's id; a replay: {event id}#{replay id}
+    kind         text   not null check (kind in ('event', 'message', 'replay')),
+    event_id     text collate "C",
+    message_id   text collate "C",
+    created_at   bigint not null,
+    due_at       bigint not null,
+    claimed_by   text,                             -- the process that holds it until due_at
+    published_at bigint,                           -- last confirmed publish
+    publishes    integer not null default 0,       -- confirmed publishes without an outcome since
+    attempts     integer not null default 0,       -- applications that failed
+    last_error   text,
+    unpublishable boolean not null default false,  -- the broker will not take it; a human was told
+    check ((event_id is null) <> (message_id is null))
+) with (fillfactor = 70);
+create index outbox_due on outbox (due_at) where not unpublishable;
+create index outbox_unpublished on outbox (created_at) where published_at is null;
+create trigger outbox_never_truncated before truncate on outbox
+    for each statement execute function payhook_refuse_change();

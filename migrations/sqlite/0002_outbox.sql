@@ -1,0 +1,37 @@
+-- What is still to be sent, and what has been sent but has not ended yet.
+
+-- Order and attention messages: kept, since the feed and a replay send them again.
+create table messages (
+    position    integer primary key autoincrement,
+    id          text    not null unique,            -- {merchant}/{order_id}/{version}, or attention/{id}
+    merchant    text    not null,
+    order_id    text,
+    routing_key text    not null,
+    body        blob    not null,                   -- the CloudEvent
+    created_at  integer not null
+) strict;
+create index messages_by_order on messages (merchant, order_id);
+create trigger messages_append_only before update on messages begin
+    select raise(abort, 'payhook: UPDATE on messages is refused: it is append-only');
+end;
+
+-- One row for each event without outcome and each message without confirm. `due_at` is the only clock: a claim
+-- is `due_at` moved ahead, a failed application is `due_at` moved by its backoff, a confirmed publish of an
+-- event moves it by the time after which an outcome is missed.
+create table outbox (
+    id           text    not null primary key,      -- the event's or message's id; a replay: {event id}#{replay id}
+    kind         text    not null check (kind in ('event', 'message', 'replay')),
+    event_id     text,
+    message_id   text,
+    created_at   integer not null,
+    due_at       integer not null,
+    claimed_by   text,                              -- the process that holds it until due_at
+    published_at integer,                           -- last confirmed publish
+    publishes    integer not null default 0,        -- confirmed publishes without an outcome since
+    attempts     integer not null default 0,        -- applications that failed
+    last_error   text,
+    unpublishable integer not null default 0,       -- the broker will not take it; a human was told
+    check ((event_id is null) <> (message_id is null))
+) strict;
+create index outbox_due on outbox (due_at) where not unpublishable;
+create index outbox_unpublished on outbox (created_at) where published_at is null;

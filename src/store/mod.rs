@@ -1,0 +1,190 @@
+//! Where everything is kept: Postgres or one SQLite file, behind one set of functions.
+//!
+//! An enum of pools and a statement-level macro, rather than a trait, generics or an ORM: one SQL text serves
+//! both databases, and each difference goes through [`Store::pick`], so that a grep lists them all. The store
+//! knows rows and constraints; rules live in `orders`. A unique constraint is the only arbiter of "the same
+//! thing" (I2): nothing looks first and inserts later.
+//!
+//! On SQLite all writes go through one connection, so that writers queue in the process instead of failing
+//! with "database is locked"; readers have their own pool (WAL).
+
+mod error;
+pub mod outbox;
+
+use std::fmt;
+use std::time::Duration;
+
+use sqlx::migrate::Migrator;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
+
+pub use error::StoreError;
+
+static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
+static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
+
+/// How to reach the database.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Most connections (Postgres) or readers (SQLite).
+    pub max_connections: u32,
+    /// How long a caller waits for a connection before it hears [`StoreError::Unavailable`].
+    pub acquire_timeout: Duration,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            max_connections: 16,
+            acquire_timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// A handle to the database; clones share the pools.
+#[derive(Clone)]
+pub enum Store {
+    /// A Postgres server.
+    Postgres(PgPool),
+    /// One SQLite file.
+    Sqlite(SqlitePools),
+}
+
+/// SQLite's two pools.
+#[derive(Clone, Debug)]
+pub struct SqlitePools {
+    /// One connection; every write goes through it.
+    pub(crate) writer: SqlitePool,
+    /// Readers.
+    pub(crate) reader: SqlitePool,
+}
+
+/// A write transaction on either database. Dropped without [`Tx::commit`] it rolls back.
+#[derive(Debug)]
+pub enum Tx {
+    /// On Postgres.
+    Postgres(Transaction<'static, Postgres>),
+    /// On SQLite, begun `immediate`: it has the write lock.
+    Sqlite(Transaction<'static, Sqlite>),
+}
+
+/// Runs a read on whichever pool: `on_pool!(store, |pool| sqlx::query(SQL).fetch_all(pool).await)`.
+macro_rules! on_pool {
+    ($store:expr, |$pool:ident| $body:expr) => {
+        match $store {
+            $crate::store::Store::Postgres($pool) => $body,
+            $crate::store::Store::Sqlite(pools) => {
+                let $pool = &pools.reader;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use on_pool;
+
+/// Runs one statement inside a [`Tx`]: `on_tx!(tx, |conn| sqlx::query(SQL).execute(conn).await)`.
+macro_rules! on_tx {
+    ($tx:expr, |$conn:ident| $body:expr) => {
+        match $tx {
+            $crate::store::Tx::Postgres(tx) => {
+                let $conn = &mut **tx;
+                $body
+            }
+            $crate::store::Tx::Sqlite(tx) => {
+                let $conn = &mut **tx;
+                $body
+            }
+        }
+    };
+}
+#[expect(unused_imports, reason = "used by the table files as they land")]
+pub(crate) use on_tx;
+
+impl Store {
+    /// Opens the database named by `url` (`postgres://…` or `sqlite:path`) without connecting yet on Postgres,
+    /// so that a daemon starts while its database is down. A SQLite file is created when missing.
+    pub async fn open(url: &str, options: &StoreOptions) -> Result<Self, StoreError> {
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            let pool = sqlx::postgres::PgPoolOptions::new()
+                .max_connections(options.max_connections)
+                .acquire_timeout(options.acquire_timeout)
+                .test_before_acquire(false)
+                .connect_lazy(url)?;
+            return Ok(Self::Postgres(pool));
+        }
+        let connect = url
+            .parse::<SqliteConnectOptions>()?
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(Duration::from_secs(5))
+            .pragma("recursive_triggers", "on");
+        let writer = SqlitePoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(options.acquire_timeout)
+            .connect_with(connect.clone())
+            .await?;
+        let reader = SqlitePoolOptions::new()
+            .max_connections(options.max_connections)
+            .acquire_timeout(options.acquire_timeout)
+            .connect_lazy_with(connect);
+        Ok(Self::Sqlite(SqlitePools { writer, reader }))
+    }
+
+    /// Brings the schema up to date, under the database's own lock: daemons that start together do it once.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Postgres(pool) => POSTGRES_MIGRATIONS.run(pool).await?,
+            Self::Sqlite(pools) => SQLITE_MIGRATIONS.run(&pools.writer).await?,
+        }
+        Ok(())
+    }
+
+    /// Begins a write transaction.
+    pub async fn begin(&self) -> Result<Tx, StoreError> {
+        Ok(match self {
+            Self::Postgres(pool) => Tx::Postgres(pool.begin().await?),
+            Self::Sqlite(pools) => Tx::Sqlite(pools.writer.begin_with("begin immediate").await?),
+        })
+    }
+
+    /// The text for this database, where one text cannot serve both.
+    pub(crate) fn pick<T>(&self, postgres: T, sqlite: T) -> T {
+        match self {
+            Self::Postgres(_) => postgres,
+            Self::Sqlite(_) => sqlite,
+        }
+    }
+
+    /// Whether the database answers a read.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        on_pool!(self, |pool| sqlx::query("select 1").execute(pool).await.map(drop))?;
+        Ok(())
+    }
+}
+
+impl Tx {
+    /// Makes everything durable; only then may anybody be told.
+    pub async fn commit(self) -> Result<(), StoreError> {
+        match self {
+            Self::Postgres(tx) => tx.commit().await?,
+            Self::Sqlite(tx) => tx.commit().await?,
+        }
+        Ok(())
+    }
+
+    /// The text for this database, where one text cannot serve both.
+    pub(crate) fn pick<T>(&self, postgres: T, sqlite: T) -> T {
+        match self {
+            Self::Postgres(_) => postgres,
+            Self::Sqlite(_) => sqlite,
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    /// Without the URL: it may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.pick("Store::Postgres", "Store::Sqlite"))
+    }
+}
