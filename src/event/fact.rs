@@ -99,6 +99,9 @@ pub struct Fact {
     pub refund_id: Option<String>,
     /// The amount: billed, refunded, cumulative or disputed, by kind.
     pub amount: Option<Money>,
+    /// The message names no currency and `amount` assumes the account's (a WeChat refund): where the trade's
+    /// payment is known, its currency is the right one; a payment that comes later and differs is a conflict.
+    pub currency_assumed: bool,
     /// When it happened (for a payment: paid_at). Orders processing and failed; absent: received_at.
     pub at: Option<Timestamp>,
     /// The provider's reason, for people.
@@ -144,6 +147,7 @@ impl Fact {
             trade_id: None,
             refund_id: None,
             amount: None,
+            currency_assumed: false,
             at: None,
             reason: None,
             unsigned: None,
