@@ -59,6 +59,23 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// JSON text fit for a terminal or a log line: the same characters as `\uXXXX`, which a JSON reader undoes.
+/// The line ends of indented JSON stay; inside its strings there are none.
+pub fn printable_json(json: &str) -> Cow<'_, str> {
+    if !json.chars().any(|c| c != '\n' && hides(c)) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || !hides(c) {
+            out.push(c);
+        } else if write!(out, "\\u{:04x}", u32::from(c)).is_err() {
+            out.push('\u{fffd}');
+        }
+    }
+    Cow::Owned(out)
+}
+
 /// Characters that move the cursor, reorder the line or cannot be seen.
 fn hides(c: char) -> bool {
     c.is_control()
@@ -82,6 +99,14 @@ mod tests {
             printable("测试\u{1b}[31m\nx\u{202e}"),
             "测试\\u{1b}[31m\\nx\\u{202e}"
         );
+    }
+
+    #[test]
+    fn hidden_characters_in_json_are_escaped_and_read_back() {
+        let shown = printable_json("{\n  \"name\": \"a\u{202e}\u{9b}b\"\n}");
+        assert_eq!(shown, "{\n  \"name\": \"a\\u202e\\u009bb\"\n}");
+        let read: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(read["name"], "a\u{202e}\u{9b}b");
     }
 
     #[test]
