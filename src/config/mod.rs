@@ -6,3 +6,6 @@ pub use account::{
     Account, AccountProblem, AccountState, AlipayAccount, AlipaySignType, AntomAccount, KeyMaterial, Scheme,
     StripeAccount, TwoCTwoPAccount, WechatpayAccount,
 };
+
+/// The commented example: the documentation of every key, and the built-in defaults.
+pub const EXAMPLE: &str = include_str!("../../deploy/payhook.toml");

@@ -1,0 +1,88 @@
+//! The command line: one file per command, and what they share.
+//!
+//! A command is a variant of [`Command`] with its `Args`, and `pub(super) [async] fn run(args, &Globals) ->
+//! anyhow::Result<ExitCode>` in a file of its own. Results go to stdout through [`output::Output`], logs and
+//! errors to stderr. Exit codes: 0 done, 1 failed, 2 usage, configuration or unreadable file ([`failure`]).
+
+pub mod failure;
+mod init;
+pub mod output;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+
+use self::output::Output;
+
+/// Receives payment notifications and makes each of them count exactly once.
+#[derive(Debug, Parser)]
+#[command(name = "payhook", version, max_term_width = 100)]
+pub struct CommandLine {
+    #[command(flatten)]
+    globals: Globals,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options that every command takes.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Globals {
+    /// Configuration file [default: $PAYHOOK_CONFIG, else ./payhook.toml, else built-in defaults]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print JSON instead of tables and text
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+impl Globals {
+    /// Where results go.
+    pub fn output(&self) -> Output {
+        Output::stdout(self.json)
+    }
+}
+
+/// The commands, in the order a newcomer needs them.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write the commented example configuration
+    Init(init::Args),
+}
+
+/// Runs the command that was asked for.
+pub fn run(command_line: CommandLine) -> anyhow::Result<ExitCode> {
+    let CommandLine { globals, command } = command_line;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start threads")?;
+    runtime.block_on(async {
+        match command {
+            Command::Init(args) => init::run(args, &globals),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_of_commands_is_consistent() {
+        use clap::CommandFactory as _;
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn global_options_stand_on_either_side_of_the_command() {
+        for line in [
+            ["payhook", "--config", "x.toml", "init"],
+            ["payhook", "init", "--config", "x.toml"],
+        ] {
+            let parsed = CommandLine::try_parse_from(line).unwrap();
+            assert_eq!(parsed.globals.config, Some(PathBuf::from("x.toml")));
+        }
+    }
+}
