@@ -4,6 +4,7 @@
 //! clock. Only this module can make a [`Verified`], so nothing after it can act on an unverified request.
 //! Adding a provider is one file, one configuration variant, one arm in [`build`], one folder of samples.
 
+pub mod json;
 mod registry;
 pub mod signature;
 mod verdict;
