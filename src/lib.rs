@@ -4,4 +4,5 @@ pub mod config;
 pub mod event;
 pub mod provider;
 pub mod store;
+pub mod telemetry;
 pub mod time;
