@@ -1,0 +1,3 @@
+//! What the tests share: databases, private servers, proxies that break on command.
+
+pub(crate) mod servers;

@@ -1,0 +1,326 @@
+//! Private servers for tests that kill them: a Postgres and a RabbitMQ of the test's own, in a temporary
+//! folder, on ports of their own. The shared servers are never touched.
+//!
+//! Each server is a process group, so that `kill -9` reaches all of it. Dropping one kills it and removes its
+//! folder. Startup is awaited by connecting, with a deadline that names the log.
+
+#![expect(dead_code, reason = "used by the fault tests as they land")]
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// How long a server may take to come up on a busy two-core machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+/// A process in its own group.
+#[derive(Debug)]
+struct Group(Child);
+
+impl Group {
+    fn spawn(command: &mut Command, log: &Path) -> Self {
+        let out = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
+            .unwrap();
+        command
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().unwrap())
+            .stderr(out)
+            .process_group(0);
+        Self(
+            command
+                .spawn()
+                .unwrap_or_else(|e| panic!("cannot start {command:?}: {e}")),
+        )
+    }
+
+    fn kill(&mut self) {
+        let group = format!("-{}", self.0.id());
+        let killed = Command::new("kill")
+            .args(["-9", "--", &group])
+            .stderr(Stdio::null())
+            .status();
+        assert!(killed.is_ok(), "kill is not there");
+        drop(self.0.wait());
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Waits until something accepts on `port`.
+fn await_port(port: u16, what: &str, log: &Path) {
+    let until = Instant::now() + PATIENCE;
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        if Instant::now() > until {
+            panic!(
+                "{what} did not come up on {port}:\n{}",
+                fs::read_to_string(log).unwrap_or_default()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A Postgres of the test's own, with the defaults that durability needs.
+#[derive(Debug)]
+pub(crate) struct PrivatePostgres {
+    dir: TempDir,
+    bin: PathBuf,
+    port: u16,
+    process: Option<Group>,
+}
+
+impl PrivatePostgres {
+    /// `initdb`, then start. The newest installed version is used.
+    pub(crate) fn start() -> Self {
+        let bin = fs::read_dir("/usr/lib/postgresql")
+            .expect("Debian's postgresql package (./tests/run installs it)")
+            .filter_map(|entry| Some(entry.ok()?.path().join("bin")))
+            .filter(|bin| bin.join("initdb").exists())
+            .max()
+            .expect("an installed Postgres with initdb");
+        let dir = tempfile::Builder::new().prefix("payhook-pg-").tempdir().unwrap();
+        let mut server = Self {
+            dir,
+            bin,
+            port: free_port(),
+            process: None,
+        };
+        if let Some((uid, gid)) = postgres_user() {
+            chown(server.dir.path(), Some(uid), Some(gid)).unwrap();
+        }
+        let made = server
+            .command("initdb")
+            .args([
+                "-U",
+                "postgres",
+                "-A",
+                "trust",
+                "--no-sync",
+                "-E",
+                "UTF8",
+                "--locale=C",
+            ])
+            .arg(server.data())
+            .output()
+            .unwrap();
+        assert!(
+            made.status.success(),
+            "initdb: {}",
+            String::from_utf8_lossy(&made.stderr)
+        );
+        server.restart();
+        server
+    }
+
+    /// Starts it again on the same data and port (after [`Self::kill`]), and waits until it takes queries.
+    pub(crate) fn restart(&mut self) {
+        let log = self.dir.path().join("log");
+        let port = self.port.to_string();
+        let mut command = self.command("postgres");
+        command
+            .arg("-D")
+            .arg(self.data())
+            .args(["-p", &port, "-c", "listen_addresses=127.0.0.1"])
+            .args(["-c", "unix_socket_directories=", "-c", "max_connections=100"]);
+        // A postmaster killed with -9 leaves its lock file behind; the test knows that it is dead.
+        drop(fs::remove_file(self.data().join("postmaster.pid")));
+        self.process = Some(Group::spawn(&mut command, &log));
+        await_port(self.port, "Postgres", &log);
+        let until = Instant::now() + PATIENCE;
+        while !self
+            .command("pg_isready")
+            .args(["-q", "-h", "127.0.0.1", "-p", &port])
+            .status()
+            .unwrap()
+            .success()
+        {
+            assert!(Instant::now() < until, "Postgres is not ready");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// `kill -9` of the whole server.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Its port.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where to connect.
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.bin.join(program));
+        command.current_dir(self.dir.path());
+        if let Some((uid, gid)) = postgres_user() {
+            command.uid(uid).gid(gid);
+        }
+        command
+    }
+}
+
+/// Postgres refuses to run as root: as root, the ids of the user `postgres`.
+fn postgres_user() -> Option<(u32, u32)> {
+    let id = |args: &[&str]| -> u32 {
+        let out = Command::new("id").args(args).output().unwrap();
+        String::from_utf8(out.stdout)
+            .unwrap()
+            .trim()
+            .parse()
+            .expect("a numeric id")
+    };
+    (id(&["-u"]) == 0).then(|| (id(&["-u", "postgres"]), id(&["-g", "postgres"])))
+}
+
+/// A RabbitMQ node of the test's own.
+#[derive(Debug)]
+pub(crate) struct PrivateRabbitmq {
+    dir: TempDir,
+    port: u16,
+    dist_port: u16,
+    epmd_port: u16,
+    process: Option<Group>,
+}
+
+impl PrivateRabbitmq {
+    /// Starts a new node with an empty data folder.
+    pub(crate) fn start() -> Self {
+        let dir = tempfile::Builder::new().prefix("payhook-mq-").tempdir().unwrap();
+        fs::create_dir(dir.path().join("home")).unwrap();
+        fs::write(dir.path().join("plugins"), "[].").unwrap();
+        fs::write(
+            dir.path().join("rabbitmq.conf"),
+            "loopback_users = none\nlog.console.level = warning\n",
+        )
+        .unwrap();
+        let mut node = Self {
+            dir,
+            port: free_port(),
+            dist_port: free_port(),
+            epmd_port: free_port(),
+            process: None,
+        };
+        node.restart();
+        node
+    }
+
+    /// Starts it again on the same ports, with whatever data is there.
+    pub(crate) fn restart(&mut self) {
+        let log = self.dir.path().join("log");
+        self.process = Some(Group::spawn(&mut self.command("rabbitmq-server"), &log));
+        await_port(self.port, "RabbitMQ", &log);
+    }
+
+    /// `kill -9` of the whole node.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Removes all its data; it must have been killed.
+    pub(crate) fn wipe(&mut self) {
+        assert!(self.process.is_none(), "kill the node first");
+        fs::remove_dir_all(self.dir.path().join("data")).unwrap();
+    }
+
+    /// Runs `rabbitmqctl` against it and returns what it printed.
+    pub(crate) fn ctl(&self, args: &[&str]) -> String {
+        let out = self.command("rabbitmqctl").args(args).output().unwrap();
+        assert!(
+            out.status.success(),
+            "rabbitmqctl {args:?}: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+
+    /// Its port.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where to connect.
+    pub(crate) fn url(&self) -> String {
+        format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let dir = self.dir.path();
+        let mut command = Command::new(Path::new("/usr/lib/rabbitmq/bin").join(program));
+        command
+            .env("HOME", dir.join("home"))
+            .env("RABBITMQ_NODENAME", format!("payhook{}@localhost", self.port))
+            .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")
+            .env("RABBITMQ_NODE_PORT", self.port.to_string())
+            .env("RABBITMQ_DIST_PORT", self.dist_port.to_string())
+            .env("ERL_EPMD_PORT", self.epmd_port.to_string())
+            .env("RABBITMQ_CONFIG_FILE", dir.join("rabbitmq.conf"))
+            .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
+            .env("RABBITMQ_MNESIA_BASE", dir.join("data"))
+            .env("RABBITMQ_LOG_BASE", dir)
+            .env("RABBITMQ_LOGS", "-")
+            .env("RABBITMQ_ENABLED_PLUGINS_FILE", dir.join("plugins"))
+            .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "+sbwt none");
+        command
+    }
+}
+
+impl Drop for PrivateRabbitmq {
+    fn drop(&mut self) {
+        self.kill();
+        // The node's own name server is a daemon of its own and not in the group.
+        drop(
+            Command::new("epmd")
+                .args(["-port", &self.epmd_port.to_string(), "-kill"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status(),
+        );
+    }
+}
+
+#[test]
+fn private_servers_come_up_die_and_come_back() {
+    let mut postgres = PrivatePostgres::start();
+    postgres.kill();
+    assert!(TcpStream::connect(("127.0.0.1", postgres.port())).is_err());
+    postgres.restart();
+    let mut rabbitmq = PrivateRabbitmq::start();
+    rabbitmq.kill();
+    rabbitmq.wipe();
+    rabbitmq.restart();
+    assert!(
+        rabbitmq.ctl(&["await_startup"]).is_empty()
+            || TcpStream::connect(("127.0.0.1", rabbitmq.port())).is_ok()
+    );
+}
