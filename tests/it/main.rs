@@ -1,3 +1,8 @@
 //! Everything with I/O, in one binary: real sockets, real Postgres, real RabbitMQ.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on has failed"
+)]
 
 mod support;

@@ -72,12 +72,11 @@ impl Drop for Group {
 fn await_port(port: u16, what: &str, log: &Path) {
     let until = Instant::now() + PATIENCE;
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        if Instant::now() > until {
-            panic!(
-                "{what} did not come up on {port}:\n{}",
-                fs::read_to_string(log).unwrap_or_default()
-            );
-        }
+        assert!(
+            Instant::now() < until,
+            "{what} did not come up on {port}:\n{}",
+            fs::read_to_string(log).unwrap_or_default()
+        );
         std::thread::sleep(Duration::from_millis(100));
     }
 }
