@@ -1,4 +1,5 @@
 //! payhook
+pub mod api;
 pub mod cli;
 pub mod config;
 pub mod event;

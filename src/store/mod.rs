@@ -9,7 +9,9 @@
 //! with "database is locked"; readers have their own pool (WAL).
 
 mod error;
+pub mod gauges;
 pub mod outbox;
+mod probe;
 
 use std::fmt;
 use std::time::Duration;
@@ -97,7 +99,6 @@ macro_rules! on_tx {
         }
     };
 }
-#[expect(unused_imports, reason = "used by the table files as they land")]
 pub(crate) use on_tx;
 
 impl Store {

@@ -1,0 +1,128 @@
+//! `/healthz`: the process answers. `/readyz`: it can take a notification. Neither asks for a token.
+//!
+//! Ready means that the store takes a write, committed within a second, and that the drain has not begun: what
+//! an ack promises. The broker and the outbox stand in the body only, since acks do not wait for them; but a
+//! process without ingress does nothing without the broker, and says so. The probe's write is shared by all
+//! who ask within a second, so that asking often costs nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::ApiState;
+use crate::store::Store;
+use crate::telemetry::BrokerState;
+use crate::time::{Clock, Timestamp};
+
+/// How long the store has for the probe's commit, and how long the answer is believed.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// Tries the store's writes; clones share the last answer.
+#[derive(Clone, Debug)]
+pub struct Readiness {
+    store: Store,
+    clock: Clock,
+    last: Arc<Mutex<Option<(Instant, bool)>>>,
+}
+
+impl Readiness {
+    /// For this store.
+    pub fn new(store: Store, clock: Clock) -> Self {
+        Self {
+            store,
+            clock,
+            last: Arc::default(),
+        }
+    }
+
+    /// Whether the store commits a write within a second, as of less than a second ago.
+    pub async fn store_takes_writes(&self) -> bool {
+        // Held across the probe: those who ask meanwhile wait for this answer instead of probing too.
+        let mut last = self.last.lock().await;
+        if let Some((at, ok)) = *last
+            && at.elapsed() < PROBE
+        {
+            return ok;
+        }
+        let probe = tokio::time::timeout(PROBE, self.store.probe(self.clock.now())).await;
+        let ok = match probe {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::warn!(%error, cause, "not ready: the store refuses a write");
+                false
+            }
+            Err(_) => {
+                tracing::warn!("not ready: the store took longer than a second for a write");
+                false
+            }
+        };
+        *last = Some((Instant::now(), ok));
+        ok
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct Live {
+    status: &'static str,
+}
+
+/// The process answers.
+pub(super) async fn live() -> Json<Live> {
+    Json(Live { status: "ok" })
+}
+
+#[derive(Serialize)]
+pub(super) struct Report {
+    ready: bool,
+    store: &'static str,
+    draining: bool,
+    broker: BrokerState,
+    broker_since: Option<Timestamp>,
+    outbox: Option<Outbox>,
+}
+
+#[derive(Serialize)]
+struct Outbox {
+    pending: u64,
+    oldest_at: Option<Timestamp>,
+    oldest_age_seconds: i64,
+}
+
+/// Whether this process can do what it is for.
+pub(super) async fn ready(State(state): State<ApiState>) -> (StatusCode, Json<Report>) {
+    let store = state.readiness.store_takes_writes().await;
+    let draining = state.health.is_draining();
+    let (broker, broker_since) = state.health.broker();
+    let now = state.clock.now();
+    let ready = store && !draining && (state.health.has_ingress() || broker.is_up());
+    let body = Report {
+        ready,
+        store: if store { "ok" } else { "unavailable" },
+        draining,
+        broker,
+        broker_since,
+        outbox: state.health.outbox().map(|outbox| Outbox {
+            pending: outbox.pending,
+            oldest_at: outbox.oldest,
+            oldest_age_seconds: outbox.oldest.map_or(0, |at| seconds_between(at, now)),
+        }),
+    };
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, Json(body))
+}
+
+/// Whole seconds, never negative: two machines' clocks may differ.
+fn seconds_between(earlier: Timestamp, later: Timestamp) -> i64 {
+    later.micros_since(earlier).div_euclid(1_000_000).max(0)
+}

@@ -1,0 +1,141 @@
+//! `/metrics`, and the sampler behind the figures that nobody counts as they happen.
+//!
+//! Counters are kept by the flows. What must be looked up (what waits in the outbox, what needs a human, when
+//! a certificate ends) is looked up by the [`Sampler`] every few seconds, so that a scrape costs no query and
+//! `/readyz` can show the outbox's age.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use metrics::gauge;
+
+use super::ApiState;
+use crate::provider::Registry;
+use crate::store::{Store, StoreError};
+use crate::telemetry::metrics::names;
+use crate::telemetry::{Health, Metrics, OutboxState};
+use crate::time::{Clock, Timestamp};
+
+/// What has been counted, in the Prometheus text format.
+pub(super) async fn render(State(state): State<ApiState>) -> impl IntoResponse {
+    (
+        [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
+        state.metrics.render(),
+    )
+}
+
+/// Looks up what is not counted as it happens. Driven by its owner: [`Sampler::step`] each [`Sampler::EVERY`].
+#[derive(Debug)]
+pub struct Sampler {
+    store: Store,
+    health: Arc<Health>,
+    metrics: Metrics,
+    registry: Arc<Registry>,
+    clock: Clock,
+    /// Codes ever seen open: one that has none any more must be set to zero, not left standing.
+    codes: BTreeSet<String>,
+    seeded: bool,
+}
+
+impl Sampler {
+    /// How often.
+    pub const EVERY: Duration = Duration::from_secs(5);
+
+    /// A sampler for one process.
+    pub fn new(
+        store: Store,
+        health: Arc<Health>,
+        metrics: Metrics,
+        registry: Arc<Registry>,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            store,
+            health,
+            metrics,
+            registry,
+            clock,
+            codes: BTreeSet::new(),
+            seeded: false,
+        }
+    }
+
+    /// One round. What failed is logged by the owner and tried again at the next.
+    pub async fn step(&mut self) -> Result<(), StoreError> {
+        self.metrics.upkeep();
+        self.report_keys();
+        gauge!(names::BROKER_UP).set(if self.health.broker().0.is_up() { 1.0 } else { 0.0 });
+        self.seed_last_events().await?;
+        let found = self.store.gauges().await?;
+        let now = self.clock.now();
+        self.health.set_outbox(OutboxState {
+            pending: u64::try_from(found.unpublished).unwrap_or_default(),
+            oldest: found.oldest_unpublished,
+        });
+        gauge!(names::OUTBOX_ROWS).set(count(found.unpublished));
+        gauge!(names::OUTBOX_OLDEST_SECONDS).set(age(found.oldest_unpublished, now));
+        gauge!(names::UNFINISHED_EVENTS).set(count(found.unfinished));
+        gauge!(names::UNFINISHED_OLDEST_SECONDS).set(age(found.oldest_unfinished, now));
+        gauge!(names::DEAD_LETTERS_OPEN).set(count(found.dead_letters));
+        for code in &self.codes {
+            gauge!(names::ATTENTION_OPEN, "code" => code.clone()).set(0.0);
+        }
+        for (code, open) in found.attention {
+            gauge!(names::ATTENTION_OPEN, "code" => code.clone()).set(count(open));
+            self.codes.insert(code);
+        }
+        Ok(())
+    }
+
+    fn report_keys(&self) {
+        for account in self.registry.iter() {
+            for key in account.scheme.keys() {
+                if let Some(at) = key.expires_at {
+                    gauge!(
+                        names::KEY_EXPIRY,
+                        "provider" => account.provider.as_str(),
+                        "account" => account.account.clone(),
+                        "key" => key.id,
+                    )
+                    .set(epoch(at));
+                }
+            }
+        }
+    }
+
+    /// Once after a start, so that "silent for a day" does not look like "never heard of": from then on the
+    /// ingress keeps the gauge. An account that is not configured any more gets no series.
+    async fn seed_last_events(&mut self) -> Result<(), StoreError> {
+        if self.seeded {
+            return Ok(());
+        }
+        for (provider, account, at) in self.store.last_events().await? {
+            let known = provider
+                .parse()
+                .is_ok_and(|provider| self.registry.get(provider, &account).is_some());
+            if known {
+                gauge!(names::LAST_EVENT, "provider" => provider, "account" => account).set(epoch(at));
+            }
+        }
+        self.seeded = true;
+        Ok(())
+    }
+}
+
+/// A count as a gauge's value. Beyond 2^32 the figure no longer matters.
+fn count(n: i64) -> f64 {
+    f64::from(u32::try_from(n.max(0)).unwrap_or(u32::MAX))
+}
+
+fn age(oldest: Option<Timestamp>, now: Timestamp) -> f64 {
+    let micros = oldest.map_or(0, |at| now.micros_since(at));
+    Duration::from_micros(u64::try_from(micros).unwrap_or_default()).as_secs_f64()
+}
+
+fn epoch(at: Timestamp) -> f64 {
+    Duration::from_micros(u64::try_from(at.micros()).unwrap_or_default()).as_secs_f64()
+}

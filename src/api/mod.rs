@@ -1,0 +1,104 @@
+//! The private listener: what people, programs and probes ask of a running payhook.
+//!
+//! One file per noun; this one binds them to their paths. Everything under `/v1` asks for a token whose
+//! merchant and scopes decide what is seen ([`auth`]); every error is a problem document with a code
+//! ([`problem`]), every list one shape ([`page`]). Nothing here decides anything about orders: handlers read
+//! the store and put rows into the words of the contract.
+
+pub mod auth;
+mod health;
+mod metrics;
+pub mod page;
+pub mod problem;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+
+use self::problem::{Code, Problem};
+use crate::store::Store;
+use crate::telemetry::{Health, Metrics};
+use crate::time::Clock;
+
+pub use auth::Tokens;
+pub use health::Readiness;
+pub use metrics::Sampler;
+
+/// A request that has not been answered by then is answered 503.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// No request here has a long body: a filter and a reason.
+const MAX_BODY: usize = 64 * 1024;
+
+/// What the handlers need; clones share it.
+#[derive(Clone, Debug)]
+pub struct ApiState {
+    /// Where everything is read.
+    pub store: Store,
+    /// Who may ask.
+    pub tokens: Tokens,
+    /// What the flows report.
+    pub health: Arc<Health>,
+    /// Whether a notification could be taken.
+    pub readiness: Readiness,
+    /// What has been counted.
+    pub metrics: Metrics,
+    /// The present.
+    pub clock: Clock,
+}
+
+impl ApiState {
+    /// The state for one process.
+    pub fn new(store: Store, tokens: Tokens, health: Arc<Health>, metrics: Metrics, clock: Clock) -> Self {
+        Self {
+            readiness: Readiness::new(store.clone(), clock.clone()),
+            store,
+            tokens,
+            health,
+            metrics,
+            clock,
+        }
+    }
+}
+
+/// Every path of the private listener.
+pub fn router(state: ApiState) -> Router {
+    Router::new()
+        .route("/healthz", get(health::live))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(metrics::render))
+        .fallback(nowhere)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn(guard))
+        .with_state(state)
+}
+
+/// Bounds every request in time and keeps every answer out of caches and content sniffers.
+async fn guard(request: Request, next: Next) -> Response {
+    let answered = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
+    let mut response =
+        answered.unwrap_or_else(|_| Problem::unavailable("not answered in time").into_response());
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+async fn nowhere() -> Problem {
+    Problem::not_found("no such path")
+}
+
+async fn wrong_method() -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        Code::MethodNotAllowed,
+        "this path does not take that method",
+    )
+}

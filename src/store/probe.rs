@@ -1,0 +1,23 @@
+//! Whether the database takes a write, tried by making one.
+//!
+//! A rolled-back write would not notice a full disk, a stuck fsync or a synchronous standby that is gone, and
+//! those are what an ack waits for. So the probe commits: one row, always the same.
+
+use super::{Store, StoreError, on_tx};
+use crate::time::Timestamp;
+
+const PROBE: &str =
+    "insert into write_probe (id, at) values (1, $1) on conflict (id) do update set at = excluded.at";
+
+impl Store {
+    /// Commits a write of one row; the caller bounds the time.
+    pub async fn probe(&self, now: Timestamp) -> Result<(), StoreError> {
+        let mut tx = self.begin().await?;
+        on_tx!(&mut tx, |conn| sqlx::query(PROBE)
+            .bind(now.micros())
+            .execute(conn)
+            .await
+            .map(drop))?;
+        tx.commit().await
+    }
+}
