@@ -160,14 +160,9 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_away_asks_to_come_again() {
-        let error = StoreError::Unavailable(sqlx_closed());
-        let response = Problem::from(error).into_response();
+    fn who_should_come_again_is_told_when() {
+        let response = Problem::unavailable("the store does not answer").into_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(response.headers()[RETRY_AFTER], "1");
-    }
-
-    fn sqlx_closed() -> sqlx::Error {
-        sqlx::Error::PoolClosed
     }
 }
