@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::config::{ConfigErrors, TokenFileError};
 use crate::event::text::printable;
 
 /// Ran, and failed.
@@ -47,7 +48,9 @@ impl Misuse {
 
 /// The exit code for an error.
 pub fn code(error: &anyhow::Error) -> u8 {
-    let misused = error.chain().any(<dyn std::error::Error>::is::<Misuse>);
+    let misused = error
+        .chain()
+        .any(|cause| cause.is::<Misuse>() || cause.is::<ConfigErrors>() || cause.is::<TokenFileError>());
     if misused { MISUSED } else { FAILED }
 }
 
@@ -86,6 +89,16 @@ mod tests {
             .context("verify")
             .context("outer");
         assert_eq!(code(&deep.unwrap_err()), MISUSED);
+    }
+
+    #[test]
+    fn a_configuration_with_problems_is_two_and_lists_them() {
+        let environment = crate::config::Environment::default();
+        let text = "colour = 1\nstore.url = 2";
+        let errors = crate::config::Config::parse(text, Path::new("/"), &environment).unwrap_err();
+        let error = anyhow::Error::from(errors).context("serve");
+        assert_eq!(code(&error), MISUSED);
+        assert_eq!(render(&error).lines().count(), 3, "{}", render(&error));
     }
 
     #[test]

@@ -15,6 +15,8 @@ use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 
 use self::output::Output;
+use crate::config::{Config, ConfigErrors};
+use crate::provider::Registry;
 
 /// Receives payment notifications and makes each of them count exactly once.
 #[derive(Debug, Parser)]
@@ -38,6 +40,16 @@ pub struct Globals {
 }
 
 impl Globals {
+    /// The configuration, without a judgement of the accounts' keys.
+    pub fn load(&self) -> Result<Config, ConfigErrors> {
+        Config::load(self.config.as_deref())
+    }
+
+    /// The configuration and its accounts, every problem of both at once.
+    pub fn load_accounts(&self) -> Result<(Config, Registry), ConfigErrors> {
+        Config::load_with(self.config.as_deref(), Registry::build)
+    }
+
     /// Where results go.
     pub fn output(&self) -> Output {
         Output::stdout(self.json)
