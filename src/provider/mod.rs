@@ -5,8 +5,12 @@
 //! Adding a provider is one file, one configuration variant, one arm in [`build`], one folder of samples.
 
 pub mod json;
+mod raw_json;
 mod registry;
+mod secret;
 pub mod signature;
+pub mod stripe;
+mod variants;
 mod verdict;
 
 use std::fmt;
@@ -16,7 +20,7 @@ use bytes::Bytes;
 pub use registry::{Registered, Registry};
 pub use verdict::{Ack, Explanation, KeyInfo, Reason, Refusal, Step, Verdict};
 
-use crate::config::{Account, AccountProblem};
+use crate::config::{Account, AccountProblem, Scheme};
 use crate::event::{EventKey, Fingerprint, Identity, Notification, Reading};
 use crate::time::Timestamp;
 
@@ -103,7 +107,8 @@ impl fmt::Debug for Verified {
 
 /// Builds the provider for one configured account; the problems name the account's configuration keys.
 pub fn build(account: &Account) -> Result<Box<dyn Provider>, Vec<AccountProblem>> {
-    // One arm per scheme; filled by the providers' files.
-    let _ = account;
-    Err(Vec::new())
+    match &account.scheme {
+        Scheme::Stripe(settings) => Ok(Box::new(stripe::Stripe::new(account, settings)?)),
+        _ => Err(vec![account.problem("provider", "not built in yet")]),
+    }
 }

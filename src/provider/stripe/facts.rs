@@ -1,0 +1,360 @@
+//! What a snapshot event says (design section 4.1, Stripe mapping), from its stored content alone.
+//!
+//! Amounts come in Stripe's own minor units and leave in ISO 4217's. Nothing is fetched: thin events,
+//! invoices and subscriptions are recorded and published, and move no order.
+
+use serde_json::value::RawValue;
+
+use super::payload::{Object, Payload};
+use crate::event::{Currency, Fact, FactKind, Identity, Money, Reading, text};
+use crate::provider::raw_json;
+use crate::time::Timestamp;
+
+/// The account's settings that a reading depends on.
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// Dotted paths in `data.object`, the first that is present names the order.
+    pub(super) order_id_from: Vec<String>,
+    /// The mode the account is for, where it says so.
+    pub(super) livemode: Option<bool>,
+}
+
+/// Reads one event; an error is a reason in words.
+pub(super) fn read(payload: &Payload<'_>, rules: &Rules) -> Result<Reading, String> {
+    let event_type = payload.kind().unwrap_or_default();
+    let mut reading = Reading {
+        kind: format!(
+            "other.{}",
+            text::cut(&text::storable(&event_type.to_lowercase()), 128)
+        ),
+        provider_event_type: text::cut(&text::storable(&event_type), 128).to_owned(),
+        occurred_at: created(payload.created),
+        identity: identity(raw_json::boolean(payload.livemode), rules.livemode),
+        ..Reading::default()
+    };
+    let Some(raw) = payload.object()?.filter(|_| !payload.is_thin()) else {
+        return Ok(reading);
+    };
+    let object = Object::read(raw)?;
+    reading.order_id = order_id(raw, &rules.order_id_from)?;
+    reading.trade_id = trade_id(&event_type, &object);
+    if let (Some(trade), Some(order)) = (&reading.trade_id, &reading.order_id) {
+        reading.links.push((trade.clone(), order.clone()));
+    }
+    let attempt = object
+        .latest_charge()
+        .or_else(|| text::id(&payload.id()?))
+        .unwrap_or_default();
+    let case = Case {
+        object: &object,
+        trade: reading.trade_id.as_deref(),
+        at: reading.occurred_at,
+        attempt: &attempt,
+    };
+    match case.says(&event_type) {
+        Ok(said) => {
+            reading.kind = said.kind.map_or(reading.kind, str::to_owned);
+            reading.amount = said.amount;
+            reading.refund_id = said.refund_id;
+            let order = reading.order_id.as_deref();
+            reading.facts = said.facts.into_iter().map(|fact| fact.for_order(order)).collect();
+        }
+        Err(why) => reading.amount_unreadable = Some(why),
+    }
+    Ok(reading)
+}
+
+/// Unix seconds in a snapshot, RFC 3339 text in a thin event.
+fn created(value: Option<&RawValue>) -> Option<Timestamp> {
+    match raw_json::integer(value) {
+        Some(secs) => Some(Timestamp::from_secs(secs)),
+        None => Timestamp::parse_rfc3339(&raw_json::text(value)?),
+    }
+}
+
+fn identity(livemode: Option<bool>, wanted: Option<bool>) -> Identity {
+    match (livemode, wanted) {
+        (Some(true), Some(false)) => {
+            Identity::Mismatch("a live event at an account for test mode".to_owned())
+        }
+        (Some(false), Some(true)) => {
+            Identity::Mismatch("a test event at an account for live mode".to_owned())
+        }
+        _ => Identity::Ok,
+    }
+}
+
+/// The first of `paths` that holds a string or a whole number. A key may itself hold dots.
+fn order_id(object: &RawValue, paths: &[String]) -> Result<Option<String>, String> {
+    for path in paths {
+        let value = at_path(object, path).map_err(|_| format!("{path} is not to be read in one way only"))?;
+        let id = raw_json::text(value).or_else(|| raw_json::integer(value).map(|n| n.to_string().into()));
+        if let Some(id) = id.and_then(|id| text::id(&id)) {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+fn at_path<'a>(object: &'a RawValue, path: &str) -> Result<Option<&'a RawValue>, serde_json::Error> {
+    if let Some(value) = raw_json::member(object, path)? {
+        return Ok(Some(value));
+    }
+    let Some((first, rest)) = path.split_once('.') else {
+        return Ok(None);
+    };
+    raw_json::member(object, first)?.map_or(Ok(None), |inner| at_path(inner, rest))
+}
+
+/// The payment intent, else the charge, for the resources that belong to a payment.
+fn trade_id(event_type: &str, object: &Object<'_>) -> Option<String> {
+    if event_type.starts_with("payment_intent.") {
+        object.id()
+    } else if event_type.starts_with("charge.dispute.") || is_refund(event_type) {
+        object.payment_intent().or_else(|| object.charge())
+    } else if event_type.starts_with("charge.") {
+        object.payment_intent().or_else(|| object.id())
+    } else if event_type.starts_with("checkout.session.") {
+        object.payment_intent()
+    } else {
+        None
+    }
+}
+
+/// `charge.refund.updated` is about a refund; `charge.refunded` is about the charge.
+fn is_refund(event_type: &str) -> bool {
+    event_type.starts_with("refund.") || event_type.starts_with("charge.refund.")
+}
+
+/// What an event type makes of its object; the default is nothing.
+#[derive(Default)]
+struct Said {
+    kind: Option<&'static str>,
+    amount: Option<Money>,
+    refund_id: Option<String>,
+    facts: Vec<Fact>,
+}
+
+/// One event's parts while it is read.
+struct Case<'a> {
+    object: &'a Object<'a>,
+    trade: Option<&'a str>,
+    at: Option<Timestamp>,
+    attempt: &'a str,
+}
+
+impl Case<'_> {
+    /// The mapping itself. An error says which amount cannot be taken.
+    fn says(&self, event_type: &str) -> Result<Said, String> {
+        match event_type {
+            "payment_intent.succeeded" => self.paid("amount_received", self.object.amount_received),
+            "payment_intent.payment_failed" | "checkout.session.async_payment_failed" => Ok(self.failed()),
+            "payment_intent.processing" | "payment_intent.amount_capturable_updated" => Ok(self.processing()),
+            "payment_intent.canceled" => Ok(self.closed()),
+            "checkout.session.completed" | "checkout.session.async_payment_succeeded" => self.session_paid(),
+            "charge.succeeded" | "charge.captured" => self.charge_paid(),
+            "charge.refunded" => self.charge_refunded(),
+            "charge.dispute.created" => self.dispute(FactKind::DisputeOpened, Some("dispute.opened")),
+            "charge.dispute.closed" => self.dispute_closed(),
+            "charge.dispute.funds_withdrawn" => self.dispute(FactKind::DisputeFundsWithdrawn, None),
+            "charge.dispute.funds_reinstated" => self.dispute(FactKind::DisputeFundsReinstated, None),
+            _ if is_refund(event_type) => self.refund(),
+            _ => Ok(Said::default()),
+        }
+    }
+
+    fn about_trade(&self, kind: FactKind, what: &str) -> Option<Fact> {
+        self.trade
+            .map(|trade| Fact::of_trade(kind, trade, what).happened(self.at))
+    }
+
+    fn paid(&self, name: &str, units: Option<&RawValue>) -> Result<Said, String> {
+        let amount = Some(self.money(name, units)?);
+        let fact = self
+            .about_trade(FactKind::PaymentSucceeded, "paid")
+            .map(|fact| fact.with_amount(amount));
+        Ok(Said {
+            kind: Some("payment.succeeded"),
+            amount,
+            facts: fact.into_iter().collect(),
+            ..Said::default()
+        })
+    }
+
+    /// Not final: the payer may try again, so each attempt is a fact of its own.
+    fn failed(&self) -> Said {
+        let error = self.object.last_payment_error;
+        let code =
+            |name| raw_json::text(error.and_then(|error| raw_json::member(error, name).ok().flatten()));
+        let reason = code("decline_code").or_else(|| code("code"));
+        let fact = self.about_trade(FactKind::PaymentFailed, &format!("failed:{}", self.attempt));
+        let fact = fact.map(|fact| fact.because(reason.as_deref()));
+        Said {
+            kind: Some("payment.failed"),
+            facts: fact.into_iter().collect(),
+            ..Said::default()
+        }
+    }
+
+    fn processing(&self) -> Said {
+        let fact = self.about_trade(
+            FactKind::PaymentProcessing,
+            &format!("processing:{}", self.attempt),
+        );
+        Said {
+            kind: Some("payment.processing"),
+            facts: fact.into_iter().collect(),
+            ..Said::default()
+        }
+    }
+
+    fn closed(&self) -> Said {
+        let reason = raw_json::text(self.object.cancellation_reason);
+        let fact = self
+            .about_trade(FactKind::TradeClosed, "closed")
+            .map(|fact| fact.because(reason.as_deref()));
+        Said {
+            kind: Some("payment.closed"),
+            facts: fact.into_iter().collect(),
+            ..Said::default()
+        }
+    }
+
+    /// The session repeats what its payment intent says, so it is never the payment's own message. A delayed
+    /// method completes the session unpaid.
+    fn session_paid(&self) -> Result<Said, String> {
+        let paid = raw_json::text(self.object.payment_status).is_some_and(|status| status == "paid");
+        if !paid || self.trade.is_none() {
+            return Ok(Said::default());
+        }
+        Ok(Said {
+            kind: None,
+            ..self.paid("amount_total", self.object.amount_total)?
+        })
+    }
+
+    /// With a payment intent the intent's own event says it; an uncaptured charge is a promise only.
+    fn charge_paid(&self) -> Result<Said, String> {
+        if self.object.payment_intent().is_some() || raw_json::boolean(self.object.captured) != Some(true) {
+            return Ok(Said::default());
+        }
+        self.paid("amount_captured", self.captured())
+    }
+
+    /// `amount_captured`; charges of very old API versions have `amount` only.
+    fn captured(&self) -> Option<&RawValue> {
+        self.object.amount_captured.or(self.object.amount)
+    }
+
+    /// Cumulative, and a release of what was never captured is counted in it too: hence the cap.
+    fn charge_refunded(&self) -> Result<Said, String> {
+        if raw_json::boolean(self.object.captured) != Some(true) {
+            return Ok(Said::default());
+        }
+        let paid = self.money("amount_captured", self.captured())?;
+        let mut total = self.money("amount_refunded", self.object.amount_refunded)?;
+        total.minor = total.minor.min(paid.minor);
+        let paid_at = created(self.object.created);
+        let facts = [
+            self.about_trade(FactKind::PaymentSucceeded, "paid")
+                .map(|fact| fact.with_amount(Some(paid)).happened(paid_at)),
+            self.about_trade(
+                FactKind::RefundedTotal,
+                &format!("refunded_total:{}", total.minor),
+            )
+            .map(|fact| fact.with_amount(Some(total))),
+        ];
+        Ok(Said {
+            kind: Some("refund.succeeded"),
+            amount: Some(total),
+            facts: facts.into_iter().flatten().collect(),
+            ..Said::default()
+        })
+    }
+
+    /// By status. A refund can fail after it succeeded; `failure_balance_transaction` says that the money had
+    /// left and came back.
+    fn refund(&self) -> Result<Said, String> {
+        let Some(id) = self.object.id() else {
+            return Ok(Said::default());
+        };
+        let status = raw_json::text(self.object.status).unwrap_or_default();
+        let (kind, failed) = match &*status {
+            "succeeded" => (Some("refund.succeeded"), false),
+            "failed" | "canceled" => (Some("refund.failed"), true),
+            _ => (None, false),
+        };
+        let amount = Some(self.money("amount", self.object.amount)?);
+        let fact = |kind, what| {
+            Fact::of_refund(kind, self.trade, &id, what)
+                .with_amount(amount)
+                .happened(self.at)
+        };
+        let mut facts = Vec::new();
+        if kind.is_some() && (!failed || self.object.failure_balance_transaction.is_some()) {
+            facts.push(fact(FactKind::RefundSucceeded, "refunded"));
+        }
+        if failed {
+            let reason =
+                raw_json::text(self.object.failure_reason).or_else(|| raw_json::text(self.object.reason));
+            facts.push(fact(FactKind::RefundFailed, "refund_failed").because(reason.as_deref()));
+        }
+        Ok(Said {
+            kind,
+            amount,
+            refund_id: Some(id),
+            facts,
+        })
+    }
+
+    fn dispute(&self, kind: FactKind, name: Option<&'static str>) -> Result<Said, String> {
+        let amount = Some(self.money("amount", self.object.amount)?);
+        let reason = raw_json::text(self.object.reason);
+        let fact = self.object.id().map(|id| {
+            Fact::of_refund(kind, self.trade, &id, kind.as_str())
+                .with_amount(amount)
+                .happened(self.at)
+                .because(reason.as_deref())
+        });
+        Ok(Said {
+            kind: name,
+            amount,
+            facts: fact.into_iter().collect(),
+            ..Said::default()
+        })
+    }
+
+    /// An inquiry that is closed without a dispute ends in the merchant's favour.
+    fn dispute_closed(&self) -> Result<Said, String> {
+        let closed = Some("dispute.closed");
+        match &*raw_json::text(self.object.status).unwrap_or_default() {
+            "won" | "warning_closed" => self.dispute(FactKind::DisputeWon, closed),
+            "lost" => self.dispute(FactKind::DisputeLost, closed),
+            _ => Ok(Said {
+                kind: closed,
+                ..Said::default()
+            }),
+        }
+    }
+
+    /// `units` of the object's currency.
+    fn money(&self, name: &str, units: Option<&RawValue>) -> Result<Money, String> {
+        let code = raw_json::text(self.object.currency).ok_or("the currency is missing")?;
+        let currency = Currency::new(&code).map_err(|error| format!("the currency is {error}"))?;
+        let units = raw_json::integer(units).filter(|units| *units >= 0);
+        let units = units.ok_or_else(|| format!("{name} is missing or no whole number of units"))?;
+        Money::with_exponent(units, exponent(currency), currency)
+            .map_err(|error| format!("{name} of {currency} {error}"))
+    }
+}
+
+/// The digits behind the point that Stripe counts with. UGX and ISK have none any more, but are still sent as
+/// if they had two; MGA has a fifth as its smallest unit and is sent whole.
+fn exponent(currency: Currency) -> u8 {
+    match currency.as_str() {
+        "BIF" | "CLP" | "DJF" | "GNF" | "JPY" | "KMF" | "KRW" | "MGA" | "PYG" | "RWF" | "VND" | "VUV"
+        | "XAF" | "XOF" | "XPF" => 0,
+        "BHD" | "JOD" | "KWD" | "OMR" | "TND" => 3,
+        _ => 2,
+    }
+}
