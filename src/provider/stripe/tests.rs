@@ -19,7 +19,7 @@ fn settings(secrets: &[&str]) -> StripeAccount {
     };
     StripeAccount {
         signing_secrets: secrets.iter().map(material).collect(),
-        tolerance: Duration::from_secs(300),
+        tolerance: Duration::from_mins(5),
         order_id_from: vec!["metadata.order_id".to_owned(), "client_reference_id".to_owned()],
         livemode: None,
     }
