@@ -6,6 +6,8 @@
 //! no I/O and knows no provider; `Fact` lives here and not in `orders`, because providers make facts and
 //! must not depend on how orders use them.
 
+mod announcement;
+mod attention;
 mod cloudevent;
 mod fact;
 mod key;
@@ -21,6 +23,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
+pub use announcement::Announcement;
+pub use attention::AttentionCode;
 pub use cloudevent::{CloudEvent, Replay};
 pub use fact::{Fact, FactKind};
 pub use key::{EventKey, Fingerprint};

@@ -8,8 +8,10 @@
 //! On SQLite all writes go through one connection, so that writers queue in the process instead of failing
 //! with "database is locked"; readers have their own pool (WAL).
 
+pub mod attention;
 mod error;
 pub mod gauges;
+pub mod messages;
 pub mod outbox;
 mod probe;
 

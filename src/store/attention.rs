@@ -1,0 +1,270 @@
+//! The attention list: what needs a human, told once.
+//!
+//! An item is unique by merchant, code and source (the fact, event or queue it is about), so a replay, a second
+//! worker or a restart raises nothing twice; its `attention.{code}` message is written with it. The database
+//! allows one change to an item: being resolved, once.
+
+use serde::Serialize;
+use sqlx::{FromRow, QueryBuilder};
+
+use super::messages::{self, NewMessage};
+use super::{Store, StoreError, Tx, on_pool, on_tx};
+use crate::event::{Announcement, AttentionCode, EventId, ProviderName, new_id};
+use crate::time::Timestamp;
+
+const INSERT: &str = "insert into attention \
+     (id, code, source, merchant, provider, account, order_id, trade_id, event_id, explanation, created_at) \
+     values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) on conflict do nothing returning id";
+
+const RESOLVE: &str = "update attention set state = 'resolved', resolved_at = $2, resolved_by = $3, \
+     resolution = $4, resolution_reason = $5 where id = $1 and state = 'open'";
+
+pub(super) const COLUMNS: &str = "select id, code, source, merchant, provider, account, order_id, trade_id, \
+     event_id, explanation, state, created_at, resolved_at, resolved_by, resolution, resolution_reason \
+     from attention ";
+
+/// An item to be raised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewAttention {
+    /// Why.
+    pub code: AttentionCode,
+    /// What it is about; with merchant and code its identity.
+    pub source: String,
+    /// Whose it is.
+    pub merchant: String,
+    /// The provider, if one is concerned.
+    pub provider: Option<ProviderName>,
+    /// The account, if one is concerned.
+    pub account: Option<String>,
+    /// The order, if one is concerned.
+    pub order_id: Option<String>,
+    /// The trade, if one is concerned.
+    pub trade_id: Option<String>,
+    /// The event that showed it.
+    pub event_id: Option<EventId>,
+    /// In words, for the operator; without payer data.
+    pub explanation: String,
+}
+
+/// How an item was closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Resolution {
+    /// One of the code's actions, or `resolved_itself`.
+    pub action: String,
+    /// In the operator's words, or ours.
+    pub reason: String,
+    /// The token's name, or `payhook`.
+    pub resolved_by: String,
+    /// When.
+    pub resolved_at: Timestamp,
+}
+
+/// An item as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AttentionView {
+    /// Its id.
+    pub id: String,
+    /// Why; see [`AttentionCode`].
+    pub code: String,
+    /// The order, if one is concerned.
+    pub order_id: Option<String>,
+    /// The event that showed it.
+    pub event_id: Option<String>,
+    /// `open` or `resolved`.
+    pub state: String,
+    /// In words.
+    pub explanation: String,
+    /// What may be answered; empty once resolved.
+    pub actions: Vec<&'static str>,
+    /// When it was raised.
+    pub created_at: Timestamp,
+    /// How it was closed.
+    pub resolution: Option<Resolution>,
+    /// The provider, if one is concerned.
+    pub provider: Option<String>,
+    /// The account, if one is concerned.
+    pub account: Option<String>,
+    /// The trade, if one is concerned.
+    pub trade_id: Option<String>,
+    /// Whose it is; not shown, since a reader sees only its own merchant's.
+    #[serde(skip)]
+    pub merchant: String,
+    /// What it is about; with merchant and code its identity.
+    #[serde(skip)]
+    pub source: String,
+}
+
+#[derive(FromRow)]
+pub(super) struct AttentionRow {
+    id: String,
+    code: String,
+    source: String,
+    merchant: String,
+    provider: Option<String>,
+    account: Option<String>,
+    order_id: Option<String>,
+    trade_id: Option<String>,
+    event_id: Option<String>,
+    explanation: String,
+    state: String,
+    created_at: i64,
+    resolved_at: Option<i64>,
+    resolved_by: Option<String>,
+    resolution: Option<String>,
+    resolution_reason: Option<String>,
+}
+
+impl From<AttentionRow> for AttentionView {
+    fn from(row: AttentionRow) -> Self {
+        let resolution = row.resolved_at.map(|at| Resolution {
+            action: row.resolution.unwrap_or_default(),
+            reason: row.resolution_reason.unwrap_or_default(),
+            resolved_by: row.resolved_by.unwrap_or_default(),
+            resolved_at: Timestamp::from_micros(at),
+        });
+        let actions = match &resolution {
+            Some(_) => &[][..],
+            None => AttentionCode::from_text(&row.code).map_or(&[][..], AttentionCode::actions),
+        };
+        Self {
+            id: row.id,
+            order_id: row.order_id,
+            event_id: row.event_id,
+            state: row.state,
+            explanation: row.explanation,
+            actions: actions.to_vec(),
+            created_at: Timestamp::from_micros(row.created_at),
+            resolution,
+            provider: row.provider,
+            account: row.account,
+            trade_id: row.trade_id,
+            merchant: row.merchant,
+            source: row.source,
+            code: row.code,
+        }
+    }
+}
+
+/// Puts `item` on the list and writes its message, unless it has been raised before. `true`: it is new.
+pub async fn raise(tx: &mut Tx, item: &NewAttention, now: Timestamp) -> Result<bool, StoreError> {
+    let id = new_id(now);
+    let fresh: Option<String> = on_tx!(&mut *tx, |conn| sqlx::query_scalar(INSERT)
+        .bind(&id)
+        .bind(item.code.as_str())
+        .bind(&item.source)
+        .bind(&item.merchant)
+        .bind(item.provider.map(ProviderName::as_str))
+        .bind(&item.account)
+        .bind(&item.order_id)
+        .bind(&item.trade_id)
+        .bind(item.event_id.as_ref().map(EventId::as_str))
+        .bind(&item.explanation)
+        .bind(now.micros())
+        .fetch_optional(conn)
+        .await)?;
+    if fresh.is_none() {
+        return Ok(false);
+    }
+    let message = message(&id, item, now)?;
+    messages::insert(tx, std::slice::from_ref(&message), now).await?;
+    Ok(true)
+}
+
+/// Closes an item. `false`: there is none by that id, or it was closed before.
+pub async fn resolve(tx: &mut Tx, id: &str, resolution: &Resolution) -> Result<bool, StoreError> {
+    let changed = on_tx!(&mut *tx, |conn| sqlx::query(RESOLVE)
+        .bind(id)
+        .bind(resolution.resolved_at.micros())
+        .bind(&resolution.resolved_by)
+        .bind(&resolution.action)
+        .bind(&resolution.reason)
+        .execute(conn)
+        .await
+        .map(|done| done.rows_affected()))?;
+    Ok(changed == 1)
+}
+
+fn message(id: &str, item: &NewAttention, now: Timestamp) -> Result<NewMessage, StoreError> {
+    let view = AttentionView {
+        id: id.to_owned(),
+        code: item.code.as_str().to_owned(),
+        order_id: item.order_id.clone(),
+        event_id: item.event_id.as_ref().map(|id| id.as_str().to_owned()),
+        state: "open".to_owned(),
+        explanation: item.explanation.clone(),
+        actions: item.code.actions().to_vec(),
+        created_at: now,
+        resolution: None,
+        provider: item.provider.map(|provider| provider.as_str().to_owned()),
+        account: item.account.clone(),
+        trade_id: item.trade_id.clone(),
+        merchant: item.merchant.clone(),
+        source: item.source.clone(),
+    };
+    let message_id = format!("attention/{id}");
+    let routing_key = format!("attention.{}", item.code);
+    let subject = item.order_id.as_deref().or(Some(item.source.as_str()));
+    let owner = ("attention", item.merchant.as_str());
+    let body = Announcement::new(&message_id, owner, &routing_key, subject, now, &view)
+        .to_bytes()
+        .map_err(|_| StoreError::corrupt("attention", "an item that is not JSON"))?;
+    Ok(NewMessage {
+        id: message_id,
+        merchant: item.merchant.clone(),
+        order_id: item.order_id.clone(),
+        routing_key,
+        body,
+    })
+}
+
+/// Which items to list.
+#[derive(Clone, Debug, Default)]
+pub struct AttentionFilter {
+    /// Only this merchant's.
+    pub merchant: String,
+    /// Resolved ones too.
+    pub all: bool,
+    /// Only this order's.
+    pub order_id: Option<String>,
+    /// Only items raised before this one: the id of the last item of the page before.
+    pub before: Option<String>,
+    /// At most so many.
+    pub limit: i64,
+}
+
+impl Store {
+    /// The attention list, newest first.
+    pub async fn attention(&self, filter: &AttentionFilter) -> Result<Vec<AttentionView>, StoreError> {
+        let rows: Vec<AttentionRow> = on_pool!(self, |pool| {
+            let mut sql = QueryBuilder::new(COLUMNS);
+            sql.push("where merchant = ").push_bind(&filter.merchant);
+            if !filter.all {
+                sql.push(" and state = 'open'");
+            }
+            if let Some(order_id) = &filter.order_id {
+                sql.push(" and order_id = ").push_bind(order_id);
+            }
+            if let Some(before) = &filter.before {
+                sql.push(" and id < ").push_bind(before);
+            }
+            sql.push(" order by id desc limit ").push_bind(filter.limit);
+            sql.build_query_as().fetch_all(pool).await
+        })?;
+        Ok(rows.into_iter().map(AttentionView::from).collect())
+    }
+
+    /// One item.
+    pub async fn attention_item(
+        &self,
+        merchant: &str,
+        id: &str,
+    ) -> Result<Option<AttentionView>, StoreError> {
+        let row: Option<AttentionRow> = on_pool!(self, |pool| {
+            let mut sql = QueryBuilder::new(COLUMNS);
+            sql.push("where id = ").push_bind(id);
+            sql.push(" and merchant = ").push_bind(merchant);
+            sql.build_query_as().fetch_optional(pool).await
+        })?;
+        Ok(row.map(AttentionView::from))
+    }
+}
