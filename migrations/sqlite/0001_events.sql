@@ -1,4 +1,7 @@
 -- What was received and verified. Append-only: the database refuses UPDATE and DELETE.
+-- `insert or replace` deletes without firing delete triggers, unless the connection asked for recursive ones; so
+-- each guarded table has a trigger `*_keep_first` that drops an insert whose key is taken. On these tables an
+-- upsert (`on conflict do update`) therefore does nothing: insert `on conflict do nothing`, then update.
 -- Times are microseconds since 1970 UTC; ids are UUID v7 text, which sorts by arrival.
 
 -- Retention is the one path that may delete events: in its own transaction it first writes the moment before
@@ -36,6 +39,10 @@ create table events (
 create index events_by_order on events (merchant, order_id, id) where order_id is not null;
 create index events_by_trade on events (trade_id, id) where trade_id is not null;
 
+create trigger events_keep_first before insert on events
+when exists (select 1 from events where id = new.id or event_key = new.event_key or position = new.position) begin
+    select raise(ignore);
+end;
 create trigger events_append_only before update on events begin
     select raise(abort, 'payhook: UPDATE on events is refused: it is append-only');
 end;
@@ -64,6 +71,10 @@ create table event_conflicts (
     remote_addr text,
     primary key (event_id, fingerprint)
 ) strict;
+create trigger event_conflicts_keep_first before insert on event_conflicts
+when exists (select 1 from event_conflicts where event_id = new.event_id and fingerprint = new.fingerprint) begin
+    select raise(ignore);
+end;
 create trigger event_conflicts_append_only before update on event_conflicts begin
     select raise(abort, 'payhook: UPDATE on event_conflicts is refused: it is append-only');
 end;

@@ -11,6 +11,10 @@ create table messages (
     created_at  integer not null
 ) strict;
 create index messages_by_order on messages (merchant, order_id);
+create trigger messages_keep_first before insert on messages
+when exists (select 1 from messages where id = new.id or position = new.position) begin
+    select raise(ignore);
+end;
 create trigger messages_append_only before update on messages begin
     select raise(abort, 'payhook: UPDATE on messages is refused: it is append-only');
 end;

@@ -100,6 +100,10 @@ create table order_history (
 ) strict;
 create index order_history_by_order on order_history (merchant, order_id, id);
 
+create trigger orders_keep_first before insert on orders
+when exists (select 1 from orders where merchant = new.merchant and order_id = new.order_id) begin
+    select raise(ignore);
+end;
 create trigger orders_start_unpaid before insert on orders
 when new.status <> 'pending' or new.version <> 0 or new.paid <> 0 or new.refunded <> 0 or new.reversed <> 0
      or new.paid_version is not null begin
@@ -126,6 +130,10 @@ end;
 create trigger orders_never_deleted before delete on orders begin
     select raise(abort, 'payhook: DELETE on orders is refused: it is append-only');
 end;
+create trigger trades_keep_first before insert on trades
+when exists (select 1 from trades where merchant = new.merchant and provider = new.provider and trade_id = new.trade_id) begin
+    select raise(ignore);
+end;
 create trigger trades_never_regress before update on trades begin
     select raise(abort, 'payhook: a trade keeps its identity, order, amount and time of payment')
      where new.merchant <> old.merchant or new.provider <> old.provider or new.trade_id <> old.trade_id
@@ -140,17 +148,30 @@ end;
 create trigger trades_never_deleted before delete on trades begin
     select raise(abort, 'payhook: DELETE on trades is refused: it is append-only');
 end;
+create trigger facts_keep_first before insert on facts
+when exists (select 1 from facts where (merchant = new.merchant and provider = new.provider and key = new.key) or id = new.id) begin
+    select raise(ignore);
+end;
 create trigger facts_append_only before update on facts begin
     select raise(abort, 'payhook: UPDATE on facts is refused: it is append-only');
 end;
 create trigger facts_never_deleted before delete on facts begin
     select raise(abort, 'payhook: DELETE on facts is refused: it is append-only');
 end;
+create trigger ledger_entries_keep_first before insert on ledger_entries
+when exists (select 1 from ledger_entries where (merchant = new.merchant and provider = new.provider and source = new.source
+              and entry_type = new.entry_type) or id = new.id) begin
+    select raise(ignore);
+end;
 create trigger ledger_entries_append_only before update on ledger_entries begin
     select raise(abort, 'payhook: UPDATE on ledger_entries is refused: it is append-only');
 end;
 create trigger ledger_entries_never_deleted before delete on ledger_entries begin
     select raise(abort, 'payhook: DELETE on ledger_entries is refused: it is append-only');
+end;
+create trigger order_history_keep_first before insert on order_history
+when exists (select 1 from order_history where id = new.id) begin
+    select raise(ignore);
 end;
 create trigger order_history_append_only before update on order_history begin
     select raise(abort, 'payhook: UPDATE on order_history is refused: it is append-only');

@@ -55,6 +55,10 @@ create table quarantine (
 ) strict;
 create index quarantine_by_account on quarantine (provider, account, sender, id);
 
+create trigger attention_keep_first before insert on attention
+when exists (select 1 from attention where (merchant = new.merchant and code = new.code and source = new.source) or id = new.id) begin
+    select raise(ignore);
+end;
 create trigger attention_resolved_once before update on attention
 when old.state = 'resolved' or new.id <> old.id or new.code <> old.code or new.source <> old.source
      or new.merchant <> old.merchant or new.order_id is not old.order_id or new.event_id is not old.event_id

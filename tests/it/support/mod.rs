@@ -1,3 +1,4 @@
 //! What the tests share: databases, private servers, proxies that break on command.
 
 pub(crate) mod servers;
+pub(crate) mod store;

@@ -1,0 +1,211 @@
+//! What the database itself refuses, whoever writes (I7, I8), and that both databases are the same.
+
+use std::collections::BTreeSet;
+
+use crate::support::store::{FreshStore, on_both_stores};
+
+/// One row in every guarded table: what the tests below try to change.
+const ROWS: [&str; 9] = [
+    "insert into events (id, event_key, provider, account, merchant, type, provider_event_type, occurred_at,
+       received_at, fingerprint, headers, body)
+     values ('e1', 'webhook:stripe:a:1', 'stripe', 'a', 'm', 'other.x', 'x', 1, 1, $blob, '[]', $blob)",
+    "insert into event_conflicts (event_id, fingerprint, received_at, headers, body)
+     values ('e1', $blob, 1, '[]', $blob)",
+    "insert into messages (id, merchant, routing_key, body, created_at) values ('m/o1/1', 'm', 'order.paid', $blob, 1)",
+    "insert into orders (merchant, order_id, status, created_at, updated_at) values ('m', 'o1', 'pending', 1, 1)",
+    "insert into trades (merchant, provider, trade_id, account, status, created_at, updated_at)
+     values ('m', 'stripe', 't1', 'a', 'unpaid', 1, 1)",
+    "insert into facts (merchant, provider, key, kind, recorded_at) values ('m', 'stripe', 'f1', 'paid', 1)",
+    "insert into ledger_entries (merchant, provider, source, entry_type, amount, currency, at)
+     values ('m', 'stripe', 't1', 'payment', 100, 'CNY', 1)",
+    "insert into order_history (id, merchant, order_id, at, fact, outcome, reason, status_before, status_after)
+     $overriding values (7, 'm', 'o1', 1, 'paid', 'applied', 'r', 'pending', 'paid')",
+    "insert into attention (id, code, source, merchant, explanation, created_at)
+     values ('a1', 'event_conflict', 'e1', 'm', 'x', 1)",
+];
+
+/// Tables that keep what they hold, with an edit that must fail.
+const GUARDED: [(&str, &str); 9] = [
+    ("events", "update events set order_id = 'other'"),
+    ("event_conflicts", "update event_conflicts set received_at = 2"),
+    ("messages", "update messages set order_id = 'other'"),
+    (
+        "orders",
+        "update orders set status = 'pending', version = version + 1",
+    ),
+    ("trades", "update trades set status = 'unpaid'"),
+    ("facts", "update facts set amount = 1"),
+    ("ledger_entries", "update ledger_entries set amount = 1"),
+    ("order_history", "update order_history set outcome = 'stale'"),
+    ("attention", "update attention set explanation = 'other'"),
+];
+
+/// Messages may go once they are older than what the feed and a replay reach back to.
+const DELETABLE: &str = "messages";
+
+async fn fill(fresh: &FreshStore) {
+    for row in ROWS {
+        insert(fresh, row).await.unwrap();
+    }
+    let pay = "update orders set status = 'paid', paid = 100, version = 1";
+    assert_eq!(fresh.by_hand(pay).await.unwrap(), 1);
+    let pay = "update trades set status = 'paid', amount = 100, currency = 'CNY', paid_at = 1";
+    assert_eq!(fresh.by_hand(pay).await.unwrap(), 1);
+}
+
+async fn insert(fresh: &FreshStore, row: &str) -> Result<u64, sqlx::Error> {
+    let (blob, overriding) = if fresh.is_postgres() {
+        (r"'\x01'::bytea", "overriding system value")
+    } else {
+        ("x'01'", "")
+    };
+    fresh
+        .by_hand(&row.replace("$blob", blob).replace("$overriding", overriding))
+        .await
+}
+
+/// Everything in the guarded tables, as text.
+async fn contents(fresh: &FreshStore) -> Vec<String> {
+    let mut all = Vec::new();
+    for (table, _) in GUARDED {
+        let sql = if fresh.is_postgres() {
+            format!("select t::text from {table} t")
+        } else {
+            let columns = fresh
+                .texts(&format!("select name from pragma_table_info('{table}')"))
+                .await;
+            format!(
+                "select concat_ws('|', quote({})) from {table}",
+                columns.join("), quote(")
+            )
+        };
+        all.extend(fresh.texts(&sql).await);
+    }
+    all
+}
+
+on_both_stores! {
+    async fn a_hand_with_a_shell_can_neither_edit_nor_delete(fresh) {
+        fill(&fresh).await;
+        let before = contents(&fresh).await;
+        for (table, edit) in GUARDED {
+            let refused = fresh.by_hand(edit).await;
+            assert!(refused.is_err(), "{edit} was taken");
+            if table != DELETABLE {
+                let refused = fresh.by_hand(&format!("delete from {table}")).await;
+                assert!(refused.is_err(), "delete from {table} was taken");
+            }
+            if fresh.is_postgres() {
+                for truncate in [format!("truncate {table}"), format!("truncate {table} cascade")] {
+                    assert!(fresh.by_hand(&truncate).await.is_err(), "{truncate} was taken");
+                }
+            }
+        }
+        assert_eq!(contents(&fresh).await, before);
+    }
+
+    async fn an_insert_can_not_replace_what_is_there(fresh) {
+        fill(&fresh).await;
+        let before = contents(&fresh).await;
+        for row in ROWS {
+            if fresh.is_postgres() {
+                assert!(insert(&fresh, row).await.is_err(), "{row} was taken twice");
+            } else {
+                // The bare keyword form and the long one; neither fires delete triggers on this connection.
+                for verb in ["insert or replace into", "replace into"] {
+                    let taken = insert(&fresh, &row.replacen("insert into", verb, 1)).await.unwrap();
+                    assert_eq!(taken, 0, "{verb}: {row}");
+                }
+            }
+        }
+        // An order under the same key with other values: the way to un-pay it.
+        let unpay = "insert into orders (merchant, order_id, status, created_at, updated_at) values ('m', 'o1', 'pending', 9, 9)";
+        if !fresh.is_postgres() {
+            fresh.by_hand(&unpay.replacen("insert", "insert or replace", 1)).await.unwrap();
+        }
+        assert_eq!(contents(&fresh).await, before);
+    }
+
+    async fn an_order_can_not_regress(fresh) {
+        fill(&fresh).await;
+        for edit in [
+            "status = 'processing', version = 2",
+            "status = 'closed', closed_by = 'merchant', version = 2",
+            "paid = 99, version = 2",
+            "paid = 101",
+            "paid = 101, version = 3",
+            "version = 2",
+            "order_id = 'o2'",
+            "paid_version = null, version = 0",
+        ] {
+            let refused = fresh.by_hand(&format!("update orders set {edit} where order_id = 'o1'")).await;
+            assert!(refused.is_err(), "{edit} was taken");
+        }
+        let refund = "update orders set status = 'refunded', refunded = 100, version = 2";
+        assert_eq!(fresh.by_hand(refund).await.unwrap(), 1);
+        let unrefund = "update orders set status = 'paid', version = 3";
+        assert!(fresh.by_hand(unrefund).await.is_err(), "a final status was left");
+    }
+
+    async fn an_order_can_not_be_born_paid(fresh) {
+        for (columns, values) in [("paid", "5"), ("version", "1"), ("paid_version", "1")] {
+            let born = format!(
+                "insert into orders (merchant, order_id, status, created_at, updated_at, {columns})
+                 values ('m', 'o2', 'pending', 1, 1, {values})");
+            assert!(fresh.by_hand(&born).await.is_err(), "{columns} = {values} was taken");
+        }
+    }
+
+    async fn only_retention_deletes_events_and_only_expired_ones(fresh) {
+        fill(&fresh).await;
+        fresh.by_hand("insert into retention_cutoff values (1)").await.unwrap();
+        assert!(fresh.by_hand("delete from events").await.is_err(), "received at the cut-off is not before it");
+        fresh.by_hand("delete from retention_cutoff").await.unwrap();
+        fresh.by_hand("insert into retention_cutoff values (2)").await.unwrap();
+        assert_eq!(fresh.by_hand("delete from events").await.unwrap(), 1);
+        assert_eq!(fresh.number("select count(*) from events").await, 0);
+    }
+
+    async fn migrating_again_changes_nothing(fresh) {
+        fill(&fresh).await;
+        let before = contents(&fresh).await;
+        fresh.store.migrate().await.unwrap();
+        assert_eq!(contents(&fresh).await, before);
+    }
+}
+
+const POSTGRES_COLUMNS: &str = "
+    select table_name || '.' || column_name || ' '
+        || case data_type when 'bigint' then 'integer' when 'boolean' then 'integer' when 'bytea' then 'blob' else data_type end
+        || case is_nullable when 'YES' then ' null' else '' end
+      from information_schema.columns where table_schema = 'public'";
+
+const SQLITE_COLUMNS: &str = "
+    select t.name || '.' || c.name || ' ' || lower(c.type) || iif(c.\"notnull\" or c.pk, '', ' null')
+      from sqlite_schema t join pragma_table_info(t.name) c
+     where t.type = 'table' and t.name not like 'sqlite_%'";
+
+async fn columns(fresh: FreshStore) -> BTreeSet<String> {
+    let sql = if fresh.is_postgres() {
+        POSTGRES_COLUMNS
+    } else {
+        SQLITE_COLUMNS
+    };
+    let mut columns: BTreeSet<String> = fresh.texts(sql).await.into_iter().collect();
+    columns.retain(|column| !column.starts_with("_sqlx_migrations."));
+    assert!(columns.len() > 100, "the query finds the tables: {columns:?}");
+    columns
+}
+
+#[tokio::test]
+async fn both_databases_have_the_same_tables_and_columns() {
+    let (tell, mut told) = tokio::sync::mpsc::channel(2);
+    let of_postgres = tell.clone();
+    FreshStore::with_postgres(|fresh| async move { of_postgres.send(columns(fresh).await).await.unwrap() })
+        .await;
+    FreshStore::with_sqlite(|fresh| async move { tell.send(columns(fresh).await).await.unwrap() }).await;
+    let postgres = told.recv().await.unwrap();
+    let sqlite = told.recv().await.unwrap();
+    let only_one: Vec<_> = postgres.symmetric_difference(&sqlite).collect();
+    assert!(only_one.is_empty(), "in one database only: {only_one:#?}");
+}

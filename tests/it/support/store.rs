@@ -1,0 +1,168 @@
+//! A fresh database for one test: a Postgres database of its own, or a SQLite file in a folder of its own.
+//!
+//! `on_both_stores!` runs a test on either. A test that needs Postgres fails where there is none: start one at
+//! 127.0.0.1:5432 (user postgres, trust), or name another in `PAYHOOK_TEST_POSTGRES`.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt as _;
+use payhook::store::{Store, StoreOptions};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection as _, Executor as _, PgConnection, Row as _, SqliteConnection};
+use tempfile::TempDir;
+
+/// A migrated store that nobody else uses.
+pub(crate) struct FreshStore {
+    /// The store under test.
+    pub(crate) store: Store,
+    /// What `[store] url` would say.
+    pub(crate) url: String,
+    /// Holds the SQLite file; removed at the end.
+    _folder: TempDir,
+}
+
+impl FreshStore {
+    /// An empty, migrated Postgres database; [`FreshStore::with_postgres`] drops it again.
+    async fn postgres(name: &str) -> Self {
+        let mut admin = admin().await;
+        admin
+            .execute(sqlx::AssertSqlSafe(format!("create database {name}")))
+            .await
+            .unwrap();
+        Self::open(sibling(name), tempfile::tempdir().unwrap()).await
+    }
+
+    /// An empty, migrated SQLite file.
+    async fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("payhook.db").display());
+        Self::open(url, folder).await
+    }
+
+    async fn open(url: String, folder: TempDir) -> Self {
+        let store = Store::open(&url, &StoreOptions::default()).await.unwrap();
+        store.migrate().await.unwrap();
+        Self {
+            store,
+            url,
+            _folder: folder,
+        }
+    }
+
+    /// Runs `test` on Postgres and drops the database afterwards, also when the test fails.
+    pub(crate) async fn with_postgres<F: Future<Output = ()>>(test: impl FnOnce(Self) -> F) {
+        let name = format!("payhook_test_{:016x}", rand::random::<u64>());
+        let fresh = Self::postgres(&name).await;
+        let ended = AssertUnwindSafe(test(fresh)).catch_unwind().await;
+        let drop = format!("drop database {name} with (force)");
+        admin().await.execute(sqlx::AssertSqlSafe(drop)).await.unwrap();
+        if let Err(panic) = ended {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    /// Runs `test` on SQLite.
+    pub(crate) async fn with_sqlite<F: Future<Output = ()>>(test: impl FnOnce(Self) -> F) {
+        test(Self::sqlite().await).await;
+    }
+
+    /// Whether this is Postgres, where a text must differ.
+    pub(crate) fn is_postgres(&self) -> bool {
+        matches!(self.store, Store::Postgres(_))
+    }
+
+    /// Runs hand-written SQL the way a human with a shell would: on a plain connection of its own, without any
+    /// of the daemon's settings. Gives the rows affected.
+    pub(crate) async fn by_hand(&self, sql: &str) -> Result<u64, sqlx::Error> {
+        let sql = sqlx::AssertSqlSafe(sql.to_owned());
+        if self.is_postgres() {
+            let mut conn = PgConnection::connect(&self.url).await?;
+            Ok(conn.execute(sql).await?.rows_affected())
+        } else {
+            let mut conn = SqliteConnection::connect_with(&plain(&self.url)).await?;
+            Ok(conn.execute(sql).await?.rows_affected())
+        }
+    }
+
+    /// The first column of every row, which must be text: `select x::text …` or `select cast(x as text) …`.
+    pub(crate) async fn texts(&self, sql: &str) -> Vec<String> {
+        let sql = sqlx::AssertSqlSafe(sql.to_owned());
+        if self.is_postgres() {
+            let mut conn = PgConnection::connect(&self.url).await.unwrap();
+            let rows = conn.fetch_all(sql).await.unwrap();
+            rows.iter().map(|row| row.get(0)).collect()
+        } else {
+            let mut conn = SqliteConnection::connect_with(&plain(&self.url)).await.unwrap();
+            let rows = conn.fetch_all(sql).await.unwrap();
+            rows.iter().map(|row| row.get(0)).collect()
+        }
+    }
+
+    /// The one number that `sql` selects, such as a `count(*)`.
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        let sql = sqlx::AssertSqlSafe(sql.to_owned());
+        if self.is_postgres() {
+            let mut conn = PgConnection::connect(&self.url).await.unwrap();
+            conn.fetch_one(sql).await.unwrap().get(0)
+        } else {
+            let mut conn = SqliteConnection::connect_with(&plain(&self.url)).await.unwrap();
+            conn.fetch_one(sql).await.unwrap().get(0)
+        }
+    }
+}
+
+/// Runs each test once on Postgres and once on SQLite; the body gets a [`FreshStore`].
+///
+/// `on_both_stores! { async fn an_event_is_kept_once(fresh) { … } }`
+macro_rules! on_both_stores {
+    ($($(#[$meta:meta])* async fn $name:ident($fresh:ident) $body:block)*) => {
+        $(
+            $(#[$meta])*
+            async fn $name($fresh: $crate::support::store::FreshStore) $body
+
+            mod $name {
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn postgres() {
+                    $crate::support::store::FreshStore::with_postgres(super::$name).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn sqlite() {
+                    $crate::support::store::FreshStore::with_sqlite(super::$name).await;
+                }
+            }
+        )*
+    };
+}
+pub(crate) use on_both_stores;
+
+/// The server's maintenance database.
+fn server() -> String {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test's own setting, no part of payhook's configuration"
+    )]
+    let named = std::env::var("PAYHOOK_TEST_POSTGRES");
+    named.unwrap_or_else(|_| "postgres://postgres@127.0.0.1:5432/postgres".to_owned())
+}
+
+/// The same server, another database.
+fn sibling(name: &str) -> String {
+    let server = server();
+    let (base, _) = server.rsplit_once('/').unwrap();
+    format!("{base}/{name}")
+}
+
+async fn admin() -> PgConnection {
+    PgConnection::connect(&server())
+        .await
+        .expect("this test needs Postgres: start one at 127.0.0.1:5432 or set PAYHOOK_TEST_POSTGRES")
+}
+
+/// SQLite as its shell opens it: no recursive triggers.
+fn plain(url: &str) -> SqliteConnectOptions {
+    url.parse::<SqliteConnectOptions>()
+        .unwrap()
+        .busy_timeout(std::time::Duration::from_secs(5))
+}
