@@ -1,9 +1,10 @@
-//! What the process says about itself while it runs: its health and its metrics.
+//! What the process says about itself while it runs: its log, its health and its metrics.
 //!
 //! Every flow may use this module and it uses none of them: a flow reports here, `api` shows it. Names of
 //! metrics stand in one list ([`metrics`]), so that a dashboard can be written from one page.
 
 pub mod health;
+pub mod logs;
 pub mod metrics;
 
 pub use health::{BrokerState, Health, OutboxState};
