@@ -10,6 +10,8 @@ use std::process::ExitCode;
 use crate::config::{ConfigErrors, TokenFileError};
 use crate::event::text::printable;
 
+/// Did what it was asked.
+pub const DONE: u8 = 0;
 /// Ran, and failed.
 pub const FAILED: u8 = 1;
 /// Asked wrongly.

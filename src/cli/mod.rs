@@ -4,6 +4,7 @@
 //! anyhow::Result<ExitCode>` in a file of its own. Results go to stdout through [`output::Output`], logs and
 //! errors to stderr. Exit codes: 0 done, 1 failed, 2 usage, configuration or unreadable file ([`failure`]).
 
+mod check;
 pub mod failure;
 mod init;
 pub mod output;
@@ -61,6 +62,8 @@ impl Globals {
 enum Command {
     /// Write the commented example configuration
     Init(init::Args),
+    /// Judge the configuration, its keys, and what it points at
+    Check(check::Args),
 }
 
 /// Runs the command that was asked for.
@@ -73,6 +76,7 @@ pub fn run(command_line: CommandLine) -> anyhow::Result<ExitCode> {
     runtime.block_on(async {
         match command {
             Command::Init(args) => init::run(args, &globals),
+            Command::Check(args) => check::run(args, &globals),
         }
     })
 }

@@ -1,0 +1,101 @@
+//! Every account's keys: what they are, by fingerprint, serial and expiry, never the key itself.
+//!
+//! A key that verifies nothing is usually another key than was meant (the merchant's own instead of the
+//! provider's), so what was loaded is shown for comparison with the provider's console.
+
+use std::time::Duration;
+
+use super::Finding;
+use crate::config::AccountState;
+use crate::provider::{KeyInfo, Registered, Registry};
+use crate::time::Timestamp;
+
+/// How long before its end a certificate is warned of.
+const SOON: Duration = Duration::from_hours(30 * 24);
+
+/// All findings of the accounts, in the order of their names.
+pub(super) fn findings(registry: &Registry, now: Timestamp) -> Vec<Finding> {
+    let mut accounts: Vec<_> = registry.iter().collect();
+    accounts.sort_by_key(|account| (account.provider.as_str(), account.account.clone()));
+    accounts
+        .into_iter()
+        .flat_map(|account| of_account(account, now))
+        .collect()
+}
+
+fn of_account(account: &Registered, now: Timestamp) -> Vec<Finding> {
+    let what = format!("{}/{}", account.provider, account.account);
+    let mut found: Vec<_> = account
+        .scheme
+        .keys()
+        .iter()
+        .map(|key| of_key(&what, key, now))
+        .collect();
+    if account.state == AccountState::Retired {
+        found.push(Finding::warning(
+            &what,
+            "is retired: its notifications are refused and kept in quarantine",
+        ));
+    }
+    let unchecked = account.scheme.unchecked();
+    if !unchecked.is_empty() {
+        found.push(Finding::warning(
+            &what,
+            format!("not checked, because not given: {}", unchecked.join(", ")),
+        ));
+    }
+    found
+}
+
+fn of_key(what: &str, key: &KeyInfo, now: Timestamp) -> Finding {
+    let mut message = format!("{} {}, fingerprint {}", key.kind, key.id, key.fingerprint);
+    if let Some(subject) = &key.subject {
+        message.push_str(", subject ");
+        message.push_str(subject);
+    }
+    match key.expires_at {
+        // An expired certificate still verifies: what it signed is no less genuine.
+        Some(end) if end <= now => Finding::warning(what, format!("{message}, expired {end}")),
+        Some(end) if end <= now.plus(SOON) => {
+            Finding::warning(what, format!("{message}, expires soon: {end}"))
+        }
+        Some(end) => Finding::ok(what, format!("{message}, expires {end}")),
+        None => Finding::ok(what, message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn an_ending_certificate_is_warned_of_and_never_a_problem() {
+        let now = Timestamp::from_secs(1_800_000_000);
+        let day = Duration::from_hours(24);
+        let ending = |expires_at| KeyInfo {
+            id: "5157F09E".to_owned(),
+            kind: "platform certificate".to_owned(),
+            fingerprint: "0123456789abcdef".to_owned(),
+            subject: Some("CN=Tenpay.com".to_owned()),
+            expires_at,
+        };
+        for (expires_at, level) in [
+            (None, Level::Ok),
+            (Some(now.plus(day * 31)), Level::Ok),
+            (Some(now.plus(day * 29)), Level::Warning),
+            (Some(now.minus(day)), Level::Warning),
+        ] {
+            let finding = of_key("wechatpay/shop", &ending(expires_at), now);
+            assert_eq!(finding.level, level, "{finding:?}");
+            for part in [
+                "5157F09E",
+                "platform certificate",
+                "0123456789abcdef",
+                "CN=Tenpay.com",
+            ] {
+                assert!(finding.message.contains(part), "{finding:?}");
+            }
+        }
+    }
+}
