@@ -4,14 +4,17 @@
 //! clock. Only this module can make a [`Verified`], so nothing after it can act on an unverified request.
 //! Adding a provider is one file, one configuration variant, one arm in [`build`], one folder of samples.
 
+mod alipay;
 pub mod json;
 mod raw_json;
 mod registry;
+mod respelled;
 mod secret;
 pub mod signature;
 pub mod stripe;
 mod variants;
 mod verdict;
+mod window;
 
 use std::fmt;
 
@@ -108,6 +111,7 @@ impl fmt::Debug for Verified {
 /// Builds the provider for one configured account; the problems name the account's configuration keys.
 pub fn build(account: &Account) -> Result<Box<dyn Provider>, Vec<AccountProblem>> {
     match &account.scheme {
+        Scheme::Alipay(settings) => Ok(Box::new(alipay::Alipay::new(account, settings)?)),
         Scheme::Stripe(settings) => Ok(Box::new(stripe::Stripe::new(account, settings)?)),
         _ => Err(vec![account.problem("provider", "not built in yet")]),
     }
