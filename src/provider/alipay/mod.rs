@@ -229,7 +229,7 @@ impl Provider for Alipay {
 
     fn unchecked(&self) -> Vec<&'static str> {
         if self.owner.seller_id.is_none() {
-            vec!["seller_id"]
+            vec!["seller_id is not given: events of any seller with this app_id are applied"]
         } else {
             Vec::new()
         }
