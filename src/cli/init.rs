@@ -12,12 +12,12 @@ use serde::Serialize;
 
 use super::Globals;
 use super::failure::Misuse;
-use crate::config::EXAMPLE;
+use crate::config::{EXAMPLE, Environment};
 
 /// Arguments of `init`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where to write [default: --config, else ./payhook.toml]
+    /// Where to write [default: --config, else $PAYHOOK_CONFIG, else ./payhook.toml]
     file: Option<PathBuf>,
     /// Overwrite a file that exists
     #[arg(long)]
@@ -31,10 +31,16 @@ struct Written {
 
 /// Writes the file and says what to do next.
 pub(super) fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCode> {
+    let from_environment = || {
+        Environment::of_process()
+            .filled("PAYHOOK_CONFIG")
+            .map(PathBuf::from)
+    };
     let path = args
         .file
         .or_else(|| globals.config.clone())
-        .unwrap_or_else(|| PathBuf::from("payhook.toml"));
+        .or_else(from_environment);
+    let path = path.unwrap_or_else(|| PathBuf::from("payhook.toml"));
     write(&path, args.force)?;
     let mut out = globals.output();
     let written = path.display().to_string();

@@ -13,6 +13,7 @@ use bytesize::ByteSize;
 use toml::{Table, Value};
 
 use super::problem::Problem;
+use super::spell::spell;
 
 /// What is still to be read of one table.
 #[derive(Debug)]
@@ -151,8 +152,8 @@ impl<'a> Keys<'a> {
     pub(super) fn duration(&mut self, key: &str, bounds: RangeInclusive<Duration>) -> Duration {
         let expected = format!(
             "a time such as \"300s\" or \"25h\", from {} to {}",
-            humantime::format_duration(*bounds.start()),
-            humantime::format_duration(*bounds.end())
+            spell(*bounds.start()),
+            spell(*bounds.end())
         );
         let within = |text: &str| {
             humantime::parse_duration(text)

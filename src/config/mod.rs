@@ -19,6 +19,7 @@ mod retention;
 mod schemes;
 mod secret;
 mod server;
+mod spell;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,7 @@ pub use orders::{OrdersConfig, UnknownOrder};
 pub use problem::{ConfigErrors, Problem};
 pub use retention::{RetentionConfig, horizon};
 pub use server::ServerConfig;
+pub use spell::spell;
 pub use store::StoreConfig;
 pub use token::{Scope, Token};
 pub use token_file::{TokenFileError, local_tokens, read_token_file, token_file};

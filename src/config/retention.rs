@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::account::Account;
 use super::keys::Keys;
 use super::problem::Problem;
+use super::spell::spell;
 use crate::event::ProviderName;
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -41,7 +42,7 @@ impl RetentionConfig {
         (self.events < horizon).then(|| {
             let message = format!(
                 "must be at least {}: {} may send a notification again for so long ({})",
-                humantime::format_duration(horizon),
+                spell(horizon),
                 longest.provider(),
                 longest.path,
             );

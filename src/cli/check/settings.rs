@@ -3,7 +3,7 @@
 use secrecy::ExposeSecret as _;
 
 use super::Finding;
-use crate::config::{BrokerUrl, Config, Source, token_file};
+use crate::config::{BrokerUrl, Config, Source, spell, token_file};
 
 /// Shorter, a token can be guessed.
 const SHORTEST_TOKEN: usize = 20;
@@ -30,7 +30,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
         let unreached = "is never reached: one connection carries one notification at a time";
         found.push(Finding::warning("server.max_in_flight", unreached));
     }
-    let kept = humantime::format_duration(config.retention.events);
+    let kept = spell(config.retention.events);
     found.push(Finding::ok(
         "retention.events",
         format!("{kept}, not shorter than any account's provider resends"),
