@@ -8,10 +8,12 @@ mod alipay;
 pub mod json;
 mod raw_json;
 mod registry;
+pub mod request_file;
 mod respelled;
 mod secret;
 pub mod signature;
 pub mod stripe;
+pub mod twoctwop;
 mod variants;
 mod verdict;
 mod window;
@@ -113,6 +115,7 @@ pub fn build(account: &Account) -> Result<Box<dyn Provider>, Vec<AccountProblem>
     match &account.scheme {
         Scheme::Alipay(settings) => Ok(Box::new(alipay::Alipay::new(account, settings)?)),
         Scheme::Stripe(settings) => Ok(Box::new(stripe::Stripe::new(account, settings)?)),
+        Scheme::TwoCTwoP(settings) => Ok(Box::new(twoctwop::TwoCTwoP::new(account, settings)?)),
         _ => Err(vec![account.problem("provider", "not built in yet")]),
     }
 }

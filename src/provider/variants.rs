@@ -5,6 +5,8 @@
 
 use serde_json::value::RawValue;
 
+use super::respelled::html_unescaped;
+
 /// One change undone: what must have happened, in words, and the body before it.
 pub(super) struct Variant {
     pub(super) happened: String,
@@ -42,18 +44,7 @@ pub(super) fn of_text(body: &[u8]) -> Vec<Variant> {
             );
         }
         if text.contains('&') {
-            let entities = [
-                ("&quot;", "\""),
-                ("&#34;", "\""),
-                ("&#39;", "'"),
-                ("&lt;", "<"),
-                ("&gt;", ">"),
-                ("&amp;", "&"),
-            ];
-            let plain = entities.iter().fold(text.to_owned(), |text, (entity, plain)| {
-                text.replace(entity, plain)
-            });
-            add("it was HTML-escaped", plain.into_bytes());
+            add("it was HTML-escaped", html_unescaped(body));
         }
     }
     variants
