@@ -3,8 +3,6 @@
 //! What `verify` and the samples read, and what a proxy's capture is easily brought into. Lines end in LF or
 //! CRLF, the body is taken as it stands: a trailing newline an editor put there is a byte of it.
 
-use std::fmt::Write as _;
-
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -90,10 +88,7 @@ impl RequestFile {
 
     /// The same request as a file, LF line ends. Header names are written in lower case.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut head = String::new();
-        // Writing to a String does not fail.
-        if writeln!(head, "{} {} HTTP/1.1", self.method, self.path).is_err() {}
-        let mut file = head.into_bytes();
+        let mut file = format!("{} {} HTTP/1.1\n", self.method, self.path).into_bytes();
         for (name, value) in &self.headers {
             file.extend_from_slice(name.as_str().as_bytes());
             file.extend_from_slice(b": ");
