@@ -16,6 +16,7 @@ pub mod stripe;
 pub mod twoctwop;
 mod variants;
 mod verdict;
+pub mod wechatpay;
 mod window;
 
 use std::fmt;
@@ -114,6 +115,7 @@ impl fmt::Debug for Verified {
 pub fn build(account: &Account) -> Result<Box<dyn Provider>, Vec<AccountProblem>> {
     match &account.scheme {
         Scheme::Alipay(settings) => Ok(Box::new(alipay::Alipay::new(account, settings)?)),
+        Scheme::Wechatpay(settings) => Ok(Box::new(wechatpay::WechatPay::new(account, settings)?)),
         Scheme::Stripe(settings) => Ok(Box::new(stripe::Stripe::new(account, settings)?)),
         Scheme::TwoCTwoP(settings) => Ok(Box::new(twoctwop::TwoCTwoP::new(account, settings)?)),
         _ => Err(vec![account.problem("provider", "not built in yet")]),
