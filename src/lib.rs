@@ -3,6 +3,7 @@ pub mod api;
 pub mod cli;
 pub mod config;
 pub mod event;
+pub mod idempotency;
 pub mod provider;
 pub mod store;
 pub mod telemetry;
