@@ -1,4 +1,4 @@
-//! The idempotency module in somebody else's service: its own table, its own handlers, one of which books
+//! The idempotency module in somebody else's service: its own transactions, its own handlers, one of which books
 //! something outside the database. On Postgres and on SQLite.
 
 use std::collections::BTreeMap;
@@ -13,13 +13,15 @@ use axum::routing::post;
 use axum::{Json, Router};
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use payhook::idempotency::{
-    Answer, Call, Connection, Effect, Key, Keys, Options, POSTGRES_SCHEMA, Pool, Refusal, SQLITE_SCHEMA, Scope, Settlement,
-    Stored, Transactions, Withdrawn, fingerprint, once,
+    Answer, Call, Connection, Effect, Key, Keys, Options, Pool, Refusal, Scope, Settlement, Stored,
+    Transactions, Withdrawn, fingerprint, once,
 };
 use serde_json::{Value, json};
 use sqlx::{Executor, PgPool, Row, SqlitePool};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
+
+use crate::support::store::{FreshStore, on_both_stores};
 
 const TABLE: &str = "create table parcels (id text not null, weight bigint not null)";
 
@@ -88,8 +90,15 @@ fn word(refusal: Refusal) -> Response {
 }
 
 fn stored(status: u16, body: &Value) -> Stored {
-    let headers = vec![("content-type".to_owned(), "application/json".to_owned()), ("x-parcel".to_owned(), "1".to_owned())];
-    Stored { status, headers, body: body.to_string().into_bytes() }
+    let headers = vec![
+        ("content-type".to_owned(), "application/json".to_owned()),
+        ("x-parcel".to_owned(), "1".to_owned()),
+    ];
+    Stored {
+        status,
+        headers,
+        body: body.to_string().into_bytes(),
+    }
 }
 
 async fn parcel(
@@ -99,13 +108,20 @@ async fn parcel(
     headers: HeaderMap,
     Json(body): Json<Value>,
 ) -> Response {
-    let Ok(key) = Key::from_headers(&headers) else { return StatusCode::BAD_REQUEST.into_response() };
+    let Ok(key) = Key::from_headers(&headers) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
     let outside = uri.path() == "/fetch";
     let Ok(print) = fingerprint(method.as_str(), uri.path(), Some(&body)) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
     let call = Call {
-        scope: Scope { merchant: "m".to_owned(), method: method.to_string(), path: uri.path().to_owned(), key },
+        scope: Scope {
+            merchant: "m".to_owned(),
+            method: method.to_string(),
+            path: uri.path().to_owned(),
+            key,
+        },
         fingerprint: print,
         effect: if outside { Effect::Outside } else { Effect::None },
     };
@@ -124,12 +140,25 @@ async fn parcel(
             shared.gate.acquire().await.unwrap().forget();
             if outside {
                 *shared.courier.lock().unwrap().entry(id.clone()).or_default() += 1;
-                assert!(!shared.dies_after_effect.load(Ordering::SeqCst), "killed between effect and completion");
+                assert!(
+                    !shared.dies_after_effect.load(Ordering::SeqCst),
+                    "killed between effect and completion"
+                );
             }
             let sql = "insert into parcels (id, weight) values ($1, $2)";
             match tx {
-                Open::Postgres(tx) => sqlx::query(sql).bind(&id).bind(weight).execute(&mut **tx).await.map(drop),
-                Open::Sqlite(tx) => sqlx::query(sql).bind(&id).bind(weight).execute(&mut **tx).await.map(drop),
+                Open::Postgres(tx) => sqlx::query(sql)
+                    .bind(&id)
+                    .bind(weight)
+                    .execute(&mut **tx)
+                    .await
+                    .map(drop),
+                Open::Sqlite(tx) => sqlx::query(sql)
+                    .bind(&id)
+                    .bind(weight)
+                    .execute(&mut **tx)
+                    .await
+                    .map(drop),
             }
             .unwrap();
             Ok(Answer(stored(201, &json!({ "id": id, "weight": weight }))))
@@ -138,31 +167,23 @@ async fn parcel(
     .await
 }
 
-/// A running service and what must be kept alive for it.
+/// A running service.
 struct Running {
     service: Service,
     router: Router,
-    _folder: tempfile::TempDir,
 }
 
-async fn start(postgres: bool, options: Options) -> Running {
-    let folder = tempfile::tempdir().unwrap();
-    let (database, pool) = if postgres {
-        let url = std::env::var("DATABASE_URL")
-            .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:5432/postgres".to_owned());
-        let admin = PgPool::connect(&url).await.expect("Postgres, see tests/run");
-        let name = format!("payhook_keys_{}", hex::encode(rand::random::<[u8; 6]>()));
-        admin.execute(sqlx::AssertSqlSafe(format!("create database {name}"))).await.unwrap();
-        let (server, _) = url.rsplit_once('/').unwrap();
-        let pool = PgPool::connect(&format!("{server}/{name}")).await.unwrap();
-        pool.execute(sqlx::raw_sql(POSTGRES_SCHEMA)).await.unwrap();
-        pool.execute(TABLE).await.unwrap();
+async fn start(fresh: &FreshStore, options: Options) -> Running {
+    fresh.by_hand(TABLE).await.unwrap();
+    let (database, pool) = if fresh.is_postgres() {
+        let pool = PgPool::connect(&fresh.url).await.unwrap();
         (Database::Postgres(pool.clone()), Pool::Postgres(pool))
     } else {
-        let path = format!("sqlite:{}?mode=rwc", folder.path().join("keys.db").display());
-        let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1).connect(&path).await.unwrap();
-        pool.execute(sqlx::raw_sql(SQLITE_SCHEMA)).await.unwrap();
-        pool.execute(TABLE).await.unwrap();
+        let pool = sqlx::sqlite::SqlitePoolOptions::new()
+            .max_connections(1)
+            .connect(&fresh.url)
+            .await
+            .unwrap();
         (Database::Sqlite(pool.clone()), Pool::Sqlite(pool))
     };
     let service = Service {
@@ -173,8 +194,11 @@ async fn start(postgres: bool, options: Options) -> Running {
         dies_after_effect: Arc::default(),
         gate: Arc::new(tokio::sync::Semaphore::new(1_000_000)),
     };
-    let router = Router::new().route("/parcels", post(parcel)).route("/fetch", post(parcel)).with_state(service.clone());
-    Running { service, router, _folder: folder }
+    let router = Router::new()
+        .route("/parcels", post(parcel))
+        .route("/fetch", post(parcel))
+        .with_state(service.clone());
+    Running { service, router }
 }
 
 async fn call(router: &Router, path: &str, key: &str, body: &Value) -> (StatusCode, HeaderMap, Vec<u8>) {
@@ -185,40 +209,26 @@ async fn call(router: &Router, path: &str, key: &str, body: &Value) -> (StatusCo
         .unwrap();
     let response = router.clone().oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
-    let bytes = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes().to_vec();
+    let bytes = http_body_util::BodyExt::collect(body)
+        .await
+        .unwrap()
+        .to_bytes()
+        .to_vec();
     (parts.status, parts.headers, bytes)
 }
 
-macro_rules! on_both {
-    ($($name:ident = $body:path;)*) => { $(
-        mod $name {
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn postgres() { $body(true).await; }
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn sqlite() { $body(false).await; }
-        }
-    )* };
-}
-
-on_both! {
-    racers_share_one_effect = racers;
-    an_answer_is_replayed_byte_for_byte = replayed;
-    a_key_means_one_payload = one_payload;
-    what_came_to_nothing_frees_the_key = withdrawn;
-    an_unknown_outcome_waits_for_reconciliation = unknown_outcome;
-    a_dead_attempt_is_taken_over = taken_over;
-    a_late_attempt_cannot_complete = late_attempt;
-    expired_answers_are_forgotten_and_purged = expired;
-}
-
-async fn racers(postgres: bool) {
-    let running = start(postgres, Options::default()).await;
+on_both_stores! {
+async fn racers_share_one_effect(fresh) {
+    let running = start(&fresh, Options::default()).await;
     let body = json!({ "id": "p1", "weight": 5 });
     let calls = (0..64).map(|_| call(&running.router, "/parcels", "k", &body));
     let answers = futures_util::future::join_all(calls).await;
     assert_eq!(running.service.database.parcels().await, 1);
     assert_eq!(running.service.worked.load(Ordering::SeqCst), 1);
-    let first = answers.iter().filter(|(s, h, _)| *s == 201 && !h.contains_key("idempotent-replayed")).count();
+    let first = answers
+        .iter()
+        .filter(|(s, h, _)| *s == 201 && !h.contains_key("idempotent-replayed"))
+        .count();
     assert_eq!(first, 1);
     for (status, headers, bytes) in &answers {
         assert_eq!(headers.get("idempotency-key").unwrap(), "k");
@@ -230,13 +240,20 @@ async fn racers(postgres: bool) {
     }
 }
 
-async fn replayed(postgres: bool) {
-    let running = start(postgres, Options::default()).await;
-    for body in [json!({ "id": "p", "weight": 5 }), json!({ "id": "p", "weight": 5000 })] {
-        let key = format!("\"key-{}\"", body["weight"]);
+async fn an_answer_is_replayed_byte_for_byte(fresh) {
+    let running = start(&fresh, Options::default()).await;
+    for body in [
+        json!({ "id": "p", "weight": 5 }),
+        json!({ "id": "p", "weight": 5000 }),
+    ] {
+        let key = format!("\"key-{}\"", body.get("weight").unwrap());
         let (status, headers, bytes) = call(&running.router, "/parcels", &key, &body).await;
         let again = call(&running.router, "/parcels", &key, &body).await;
-        assert_eq!((again.0, &again.2), (status, &bytes), "a final refusal is replayed like a success");
+        assert_eq!(
+            (again.0, &again.2),
+            (status, &bytes),
+            "a final refusal is replayed like a success"
+        );
         assert_eq!(again.1.get("x-parcel"), headers.get("x-parcel"));
         assert_eq!(again.1.get("idempotent-replayed").unwrap(), "true");
         assert!(!headers.contains_key("idempotent-replayed"));
@@ -244,26 +261,53 @@ async fn replayed(postgres: bool) {
     assert_eq!(running.service.database.parcels().await, 1);
 }
 
-async fn one_payload(postgres: bool) {
-    let running = start(postgres, Options::default()).await;
-    call(&running.router, "/parcels", "k", &json!({ "id": "p", "weight": 5 })).await;
-    let (status, ..) = call(&running.router, "/parcels", "k", &json!({ "id": "p", "weight": 6 })).await;
+async fn a_key_means_one_payload(fresh) {
+    let running = start(&fresh, Options::default()).await;
+    call(
+        &running.router,
+        "/parcels",
+        "k",
+        &json!({ "id": "p", "weight": 5 }),
+    )
+    .await;
+    let (status, ..) = call(
+        &running.router,
+        "/parcels",
+        "k",
+        &json!({ "id": "p", "weight": 6 }),
+    )
+    .await;
     assert_eq!(status, 422);
     let (status, ..) = call(&running.router, "/fetch", "k", &json!({ "id": "p", "weight": 6 })).await;
     assert_eq!(status, 201, "another path is another scope");
 }
 
-async fn withdrawn(postgres: bool) {
-    let running = start(postgres, Options::default()).await;
-    let (status, ..) = call(&running.router, "/parcels", "k", &json!({ "id": "p", "weight": -5 })).await;
+async fn what_came_to_nothing_frees_the_key(fresh) {
+    let running = start(&fresh, Options::default()).await;
+    let (status, ..) = call(
+        &running.router,
+        "/parcels",
+        "k",
+        &json!({ "id": "p", "weight": -5 }),
+    )
+    .await;
     assert_eq!(status, 422);
-    let (status, ..) = call(&running.router, "/parcels", "k", &json!({ "id": "p", "weight": 5 })).await;
+    let (status, ..) = call(
+        &running.router,
+        "/parcels",
+        "k",
+        &json!({ "id": "p", "weight": 5 }),
+    )
+    .await;
     assert_eq!(status, 201, "the corrected call may use the same key");
 }
 
-async fn unknown_outcome(postgres: bool) {
-    let options = Options { lease: Duration::from_millis(50), ..Options::default() };
-    let running = start(postgres, options).await;
+async fn an_unknown_outcome_waits_for_reconciliation(fresh) {
+    let options = Options {
+        lease: Duration::from_millis(50),
+        ..Options::default()
+    };
+    let running = start(&fresh, options).await;
     let body = json!({ "id": "p", "weight": 5 });
     running.service.dies_after_effect.store(true, Ordering::SeqCst);
     assert_eq!(call(&running.router, "/fetch", "k", &body).await.0, 503);
@@ -273,11 +317,27 @@ async fn unknown_outcome(postgres: bool) {
         assert!(std::time::Instant::now() < until, "the lease never ran out");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(call(&running.router, "/fetch", "k", &body).await.0, 409, "nobody may book the courier twice");
+    assert_eq!(
+        call(&running.router, "/fetch", "k", &body).await.0,
+        409,
+        "nobody may book the courier twice"
+    );
     assert_eq!(running.service.courier.lock().unwrap().get("p"), Some(&1));
-    assert_eq!(running.service.keys.purge(100).await.unwrap(), 0, "an unknown outcome is never forgotten");
+    assert_eq!(
+        running.service.keys.purge(100).await.unwrap(),
+        0,
+        "an unknown outcome is never forgotten"
+    );
 
-    assert_eq!(running.service.keys.reconcile(10, async |_| Settlement::Unknown).await.unwrap(), 0);
+    assert_eq!(
+        running
+            .service
+            .keys
+            .reconcile(10, async |_| Settlement::Unknown)
+            .await
+            .unwrap(),
+        0
+    );
     let courier = running.service.courier.clone();
     let settled = running
         .service
@@ -291,13 +351,19 @@ async fn unknown_outcome(postgres: bool) {
         .unwrap();
     assert_eq!(settled, 1);
     let (status, headers, _) = call(&running.router, "/fetch", "k", &body).await;
-    assert_eq!((status.as_u16(), headers.contains_key("idempotent-replayed")), (201, true));
+    assert_eq!(
+        (status.as_u16(), headers.contains_key("idempotent-replayed")),
+        (201, true)
+    );
     assert_eq!(running.service.courier.lock().unwrap().get("p"), Some(&1));
 }
 
-async fn taken_over(postgres: bool) {
-    let options = Options { lease: Duration::from_millis(1), ..Options::default() };
-    let running = start(postgres, options).await;
+async fn a_dead_attempt_is_taken_over(fresh) {
+    let options = Options {
+        lease: Duration::from_millis(1),
+        ..Options::default()
+    };
+    let running = start(&fresh, options).await;
     let mut headers = HeaderMap::new();
     headers.insert("idempotency-key", "k".parse().unwrap());
     let body = json!({ "id": "p", "weight": 5 });
@@ -309,7 +375,12 @@ async fn taken_over(postgres: bool) {
     };
     let print = fingerprint("POST", "/parcels", Some(&body)).unwrap();
     // The attempt that claims and is never heard of again.
-    running.service.keys.claim(&scope, &print, Effect::None).await.unwrap();
+    running
+        .service
+        .keys
+        .claim(&scope, &print, Effect::None)
+        .await
+        .unwrap();
     let until = std::time::Instant::now() + Duration::from_secs(10);
     loop {
         let (status, ..) = call(&running.router, "/parcels", "k", &body).await;
@@ -317,17 +388,23 @@ async fn taken_over(postgres: bool) {
             break;
         }
         assert_eq!(status, 409);
-        assert!(std::time::Instant::now() < until, "the dead attempt holds the key for ever");
+        assert!(
+            std::time::Instant::now() < until,
+            "the dead attempt holds the key for ever"
+        );
     }
     assert_eq!(running.service.database.parcels().await, 1);
 }
 
-async fn late_attempt(postgres: bool) {
-    let options = Options { lease: Duration::from_millis(1), ..Options::default() };
-    let running = start(postgres, options).await;
+async fn a_late_attempt_cannot_complete(fresh) {
+    let options = Options {
+        lease: Duration::from_millis(1),
+        ..Options::default()
+    };
+    let running = start(&fresh, options).await;
     let Service { gate, worked, .. } = running.service.clone();
     // On SQLite the slow attempt holds the only write connection, so nobody can overtake it there.
-    if !postgres {
+    if !fresh.is_postgres() {
         return;
     }
     gate.forget_permits(1_000_000);
@@ -346,27 +423,45 @@ async fn late_attempt(postgres: bool) {
         async move { call(&router, "/parcels", "k", &body).await.0 }
     }]);
     while worked.load(Ordering::SeqCst) == 1 {
-        assert!(std::time::Instant::now() < until, "the second attempt never took over");
+        assert!(
+            std::time::Instant::now() < until,
+            "the second attempt never took over"
+        );
         tokio::task::yield_now().await;
     }
     gate.add_permits(2);
     let mut statuses = [slow.join_all().await, second.join_all().await].concat();
     statuses.sort();
-    assert_eq!(statuses, [StatusCode::CREATED, StatusCode::CONFLICT], "one completed, the late one rolled back");
+    assert_eq!(
+        statuses,
+        [StatusCode::CREATED, StatusCode::CONFLICT],
+        "one completed, the late one rolled back"
+    );
     assert_eq!(running.service.database.parcels().await, 1);
 }
 
-async fn expired(postgres: bool) {
-    let options = Options { expiry: Duration::from_millis(20), ..Options::default() };
-    let running = start(postgres, options).await;
+async fn expired_answers_are_forgotten_and_purged(fresh) {
+    let options = Options {
+        expiry: Duration::from_millis(20),
+        ..Options::default()
+    };
+    let running = start(&fresh, options).await;
     let body = json!({ "id": "p", "weight": 5 });
     call(&running.router, "/parcels", "k", &body).await;
     let until = std::time::Instant::now() + Duration::from_secs(10);
-    while call(&running.router, "/parcels", "k", &body).await.1.contains_key("idempotent-replayed") {
+    while call(&running.router, "/parcels", "k", &body)
+        .await
+        .1
+        .contains_key("idempotent-replayed")
+    {
         assert!(std::time::Instant::now() < until, "the answer never expires");
     }
-    assert!(running.service.database.parcels().await >= 2, "filtered on read, before any purge");
+    assert!(
+        running.service.database.parcels().await >= 2,
+        "filtered on read, before any purge"
+    );
     while running.service.keys.purge(100).await.unwrap() == 0 {
         assert!(std::time::Instant::now() < until, "nothing to purge");
     }
+}
 }

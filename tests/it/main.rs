@@ -7,4 +7,5 @@
 
 mod support;
 
+mod idempotency;
 mod store_contract;

@@ -1,4 +1,5 @@
 //! What the tests share: databases, private servers, proxies that break on command.
 
 pub(crate) mod servers;
+pub(crate) mod services;
 pub(crate) mod store;

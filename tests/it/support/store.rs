@@ -1,7 +1,6 @@
 //! A fresh database for one test: a Postgres database of its own, or a SQLite file in a folder of its own.
 //!
-//! `on_both_stores!` runs a test on either. A test that needs Postgres fails where there is none: start one at
-//! 127.0.0.1:5432 (user postgres, trust), or name another in `PAYHOOK_TEST_POSTGRES`.
+//! `on_both_stores!` runs a test on either. A test that needs Postgres fails where there is none.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -11,6 +10,8 @@ use payhook::store::{Store, StoreOptions};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection as _, Executor as _, PgConnection, Row as _, SqliteConnection};
 use tempfile::TempDir;
+
+use super::services::database_url;
 
 /// A migrated store that nobody else uses.
 pub(crate) struct FreshStore {
@@ -137,27 +138,17 @@ macro_rules! on_both_stores {
 }
 pub(crate) use on_both_stores;
 
-/// The server's maintenance database.
-fn server() -> String {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a test's own setting, no part of payhook's configuration"
-    )]
-    let named = std::env::var("PAYHOOK_TEST_POSTGRES");
-    named.unwrap_or_else(|_| "postgres://postgres@127.0.0.1:5432/postgres".to_owned())
-}
-
 /// The same server, another database.
 fn sibling(name: &str) -> String {
-    let server = server();
+    let server = database_url();
     let (base, _) = server.rsplit_once('/').unwrap();
     format!("{base}/{name}")
 }
 
 async fn admin() -> PgConnection {
-    PgConnection::connect(&server())
+    PgConnection::connect(&database_url())
         .await
-        .expect("this test needs Postgres: start one at 127.0.0.1:5432 or set PAYHOOK_TEST_POSTGRES")
+        .expect("this test needs Postgres: see tests/run")
 }
 
 /// SQLite as its shell opens it: no recursive triggers.
