@@ -23,6 +23,6 @@ pub use keys::{
 pub use once::{Answer, Call, IDEMPOTENT_REPLAYED, Refusal, Transactions, Withdrawn, once};
 
 /// The table, for a service that runs its own migrations on Postgres.
-pub const POSTGRES_SCHEMA: &str = include_str!("../../migrations/postgres/0005_idempotency.sql");
+pub const POSTGRES_SCHEMA: &str = include_str!("../../migrations/postgres/0006_idempotency.sql");
 /// The table, for a service that runs its own migrations on SQLite.
-pub const SQLITE_SCHEMA: &str = include_str!("../../migrations/sqlite/0005_idempotency.sql");
+pub const SQLITE_SCHEMA: &str = include_str!("../../migrations/sqlite/0006_idempotency.sql");
