@@ -2,6 +2,7 @@
 //!
 //! `parse` is pure but for the key files it reads; `load` adds the file lookup and this process's environment.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -162,11 +163,18 @@ fn read<T>(
     };
     problems.append(&mut keys.finish());
     problems.extend(config.retention.against(&config.accounts));
-    let built =
-        build(&config.accounts).map_err(|found| problems.extend(found.into_iter().map(Problem::from)));
-    // One problem a place: a key that is missing here is not also unusable there.
-    let mut said = std::collections::BTreeSet::new();
-    problems.retain(|problem| said.insert(spelling(&problem.path)));
+    let built = build(&config.accounts).map_err(|found| {
+        // What is missing here is not also unusable there.
+        let news: Vec<_> = found
+            .into_iter()
+            .filter(|later| !problems.iter().any(|earlier| covers(&later.path, &earlier.path)))
+            .collect();
+        problems.extend(news.into_iter().map(Problem::from));
+    });
+    // One problem a place: the first that was seen is the cause of the others.
+    let mut said = BTreeSet::new();
+    problems.retain(|problem| said.insert(spelling(&problem.path).to_owned()));
+    problems.sort();
     match built {
         Ok(built) if problems.is_empty() => Ok((config, built)),
         _ => Err(ConfigErrors {
@@ -177,6 +185,12 @@ fn read<T>(
 }
 
 /// `x` and `x_file` are one place.
-fn spelling(path: &str) -> String {
-    path.strip_suffix("_file").unwrap_or(path).to_owned()
+fn spelling(path: &str) -> &str {
+    path.strip_suffix("_file").unwrap_or(path)
+}
+
+/// Whether `inner` is the place `outer` or lies inside it: `x[0]` and `x.y` inside `x`.
+fn covers(outer: &str, inner: &str) -> bool {
+    let rest = spelling(inner).strip_prefix(spelling(outer));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['[', '.']))
 }

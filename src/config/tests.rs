@@ -19,7 +19,7 @@ fn parse(text: &str) -> Result<Config, ConfigErrors> {
     Config::parse(text, Path::new("/nowhere"), &none())
 }
 
-/// The problems' paths, in order.
+/// The problems' paths, sorted.
 fn paths(result: Result<Config, ConfigErrors>) -> Vec<String> {
     result
         .unwrap_err()
@@ -211,8 +211,7 @@ fn all_problems_come_at_once_with_their_paths() {
         name = "shop"
         signing_secrets = []
     "#;
-    let mut found = paths(parse(text));
-    found.sort();
+    let found = paths(parse(text));
     assert_eq!(
         found,
         [
@@ -415,11 +414,13 @@ fn the_private_listener_is_not_the_public_one() {
 #[test]
 fn the_keys_own_problems_come_with_the_others() {
     let text = "colour = 1\n[[accounts]]\nprovider = \"2c2p\"\nname = \"s\"\nmerchant_id = \"m\"\nsecret_key = \"\"\n\
-                [[accounts]]\nprovider = \"stripe\"\nname = \"s\"\nsigning_secrets = [\"x\"]";
+                [[accounts]]\nprovider = \"stripe\"\nname = \"s\"\nsigning_secrets = [\"x\"]\n\
+                [[accounts]]\nprovider = \"stripe\"\nname = \"t\"\nsigning_secrets = [\"${UNSET}\"]";
     let result = Config::parse_with(text, Path::new("/"), &none(), |accounts| -> Result<(), _> {
         Err(vec![
             accounts[0].problem("secret_key_file", "is missing"),
             accounts[1].problem("signing_secrets[0]", "does not begin with whsec_"),
+            accounts[2].problem("signing_secrets", "at least one is needed"),
         ])
     });
     let found: Vec<_> = result
@@ -432,8 +433,9 @@ fn the_keys_own_problems_come_with_the_others() {
         found,
         [
             "accounts[0].secret_key",
-            "colour",
-            "accounts[1].signing_secrets[0]"
+            "accounts[1].signing_secrets[0]",
+            "accounts[2].signing_secrets[0]",
+            "colour"
         ]
     );
 }

@@ -37,13 +37,13 @@ fn of_account(account: &Registered, now: Timestamp) -> Vec<Finding> {
             "is retired: its notifications are refused and kept in quarantine",
         ));
     }
-    let unchecked = account.scheme.unchecked();
-    if !unchecked.is_empty() {
-        found.push(Finding::warning(
-            &what,
-            format!("not checked, because not given: {}", unchecked.join(", ")),
-        ));
-    }
+    found.extend(
+        account
+            .scheme
+            .unchecked()
+            .into_iter()
+            .map(|open| Finding::warning(&what, open)),
+    );
     found
 }
 

@@ -171,6 +171,6 @@ mod tests {
             .iter()
             .map(|found| &found["what"])
             .collect();
-        assert_eq!(what, ["store.url", "colour"]);
+        assert_eq!(what, ["colour", "store.url"]);
     }
 }
