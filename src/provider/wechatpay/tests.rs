@@ -2,6 +2,7 @@
 
 mod explaining;
 mod reading;
+mod recorded;
 mod v2;
 mod v3;
 
