@@ -8,6 +8,7 @@ mod check;
 pub mod failure;
 mod init;
 pub mod output;
+mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -64,6 +65,8 @@ enum Command {
     Init(init::Args),
     /// Judge the configuration, its keys, and what it points at
     Check(check::Args),
+    /// Judge a request from a file, step by step
+    Verify(verify::Args),
 }
 
 /// Runs the command that was asked for.
@@ -77,6 +80,7 @@ pub fn run(command_line: CommandLine) -> anyhow::Result<ExitCode> {
         match command {
             Command::Init(args) => init::run(args, &globals),
             Command::Check(args) => check::run(args, &globals),
+            Command::Verify(args) => verify::run(&args, &globals),
         }
     })
 }

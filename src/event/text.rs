@@ -76,6 +76,26 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Bytes made wholly visible, for comparing signed strings: control characters as their pictures (␊, ␍, ␀),
+/// other hidden ones as `<U+200B>`, bytes that are no UTF-8 as `<B2>`. All else stays readable.
+pub fn visible(bytes: &[u8]) -> String {
+    let shown = |c: char| {
+        let code = u32::from(c);
+        match code {
+            0..=0x1f => char::from_u32(0x2400 + code).unwrap_or(c).to_string(),
+            0x7f => "\u{2421}".to_owned(),
+            _ if hides(c) || (c.is_whitespace() && c != ' ') => format!("<U+{code:04X}>"),
+            _ => c.to_string(),
+        }
+    };
+    let chunk = |chunk: std::str::Utf8Chunk<'_>| {
+        let valid = chunk.valid().chars().map(shown);
+        let invalid = chunk.invalid().iter().map(|byte| format!("<{byte:02X}>"));
+        valid.chain(invalid).collect::<String>()
+    };
+    bytes.utf8_chunks().map(chunk).collect()
+}
+
 /// Characters that move the cursor, reorder the line or cannot be seen.
 fn hides(c: char) -> bool {
     c.is_control()
@@ -99,6 +119,16 @@ mod tests {
             printable("测试\u{1b}[31m\nx\u{202e}"),
             "测试\\u{1b}[31m\\nx\\u{202e}"
         );
+    }
+
+    #[test]
+    fn a_signed_string_hides_nothing() {
+        let shown = visible(b"1.{\r\n\t\0\x7f \xb2\xe2}\xe2\x80\x8b\xc2\xa0\\n");
+        assert_eq!(
+            shown,
+            "1.{\u{240d}\u{240a}\u{2409}\u{2400}\u{2421} <B2><E2>}<U+200B><U+00A0>\\n"
+        );
+        assert_eq!(visible("测试 a".as_bytes()), "测试 a");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod alipay;
 pub mod json;
+mod judgement;
 mod raw_json;
 mod registry;
 pub mod request_file;
@@ -23,6 +24,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
+pub use judgement::{IdentityOutcome, Judgement, Outcome, ShownFact};
 pub use registry::{Registered, Registry};
 pub use verdict::{Ack, Explanation, KeyInfo, Reason, Refusal, Step, Verdict};
 

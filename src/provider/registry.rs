@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Provider, build};
+use super::{Explanation, Provider, Reason, Refusal, Step, Verified, build};
 use crate::config::{Account, AccountProblem, AccountState};
-use crate::event::ProviderName;
+use crate::event::{Notification, ProviderName};
 
 /// One account with its scheme.
 #[derive(Debug)]
@@ -27,6 +27,16 @@ pub struct Registered {
 /// Every account, by provider and name.
 #[derive(Debug, Default)]
 pub struct Registry(HashMap<(ProviderName, String), Arc<Registered>>);
+
+impl Registered {
+    /// Judges one notification for this account: the one way in, for ingress, `verify` and quarantine alike.
+    pub fn judge(&self, notification: &Notification) -> Result<Verified, Refusal> {
+        match self.state {
+            AccountState::Retired => Err(Refusal::new(Reason::RetiredAccount, "the account is retired")),
+            AccountState::Active => self.scheme.verify(notification),
+        }
+    }
+}
 
 impl Registry {
     /// Builds every account or reports every problem.
@@ -61,6 +71,38 @@ impl Registry {
     /// The account, if it is configured.
     pub fn get(&self, provider: ProviderName, account: &str) -> Option<&Arc<Registered>> {
         self.0.get(&(provider, account.to_owned()))
+    }
+
+    /// The judgement of `account` step by step, for an operator; never on the request path. Where no other
+    /// hint was found, the keys of the provider's other accounts are tried.
+    pub fn explain(&self, account: &Registered, notification: &Notification) -> Explanation {
+        let mut explanation = account.scheme.explain(notification);
+        if account.state == AccountState::Retired {
+            let found = "is retired: refused whatever follows".to_owned();
+            explanation.steps.insert(
+                0,
+                Step {
+                    check: "account".to_owned(),
+                    ok: false,
+                    found,
+                },
+            );
+        }
+        if explanation.hint.is_none() && account.scheme.verify(notification).is_err() {
+            let mut others: Vec<_> = self
+                .iter()
+                .filter(|other| other.provider == account.provider && other.account != account.account)
+                .collect();
+            others.sort_by(|a, b| a.account.cmp(&b.account));
+            let held = others
+                .into_iter()
+                .find(|other| other.scheme.verify(notification).is_ok());
+            explanation.hint = held.map(|other| {
+                format!("It verifies with the keys of {}/{}: it was sent to the wrong path, or the keys are swapped.",
+                    other.provider, other.account)
+            });
+        }
+        explanation
     }
 
     /// All accounts, in no order.
