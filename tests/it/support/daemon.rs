@@ -13,7 +13,7 @@ use super::servers::free_port;
 use super::traffic::{Request, accounts};
 
 /// How long a daemon may take to answer on a busy two-core machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A `payhook serve` process with a folder of its own.
 pub(crate) struct Daemon {
