@@ -2,6 +2,7 @@
 pub mod api;
 pub mod cli;
 pub mod config;
+pub mod crash;
 pub mod event;
 pub mod idempotency;
 pub mod provider;

@@ -16,6 +16,7 @@ use metrics::counter;
 
 use super::key::IDEMPOTENCY_KEY;
 use super::keys::{Claim, Connection, Effect, Guard, Keys, KeysError, Scope, Stored};
+use crate::crash::{self, Point};
 
 /// Set to `true` on an answer that was stored earlier.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
@@ -158,6 +159,7 @@ where
         Claim::OutcomePending => return Err((Refusal::OutcomePending, Some(Duration::from_secs(5)))),
         Claim::TooFast(wait) => return Err((Refusal::TooFast, Some(wait))),
     };
+    crash::point(Point::IdempotencyClaimed);
     let mut tx = match transactions.begin().await {
         Ok(tx) => tx,
         Err(error) => {
@@ -173,6 +175,7 @@ where
             return Ok(Ended::Withdrawn(response));
         }
     };
+    crash::point(Point::IdempotencyWorked);
     if let Err(error) = keys.complete(&guard, T::connection(&mut tx), &answer).await {
         drop(tx);
         return Err(match error {
@@ -184,8 +187,10 @@ where
             other => unavailable(other),
         });
     }
+    crash::point(Point::IdempotencyCompleted);
     // From here the outcome may be unknown to us; it never is to the next attempt, which reads the row.
     T::commit(tx).await.map_err(unavailable)?;
+    crash::point(Point::IdempotencyCommitted);
     Ok(Ended::First(answer))
 }
 
