@@ -9,11 +9,18 @@
 //! with "database is locked"; readers have their own pool (WAL).
 
 pub mod attention;
+mod daemon_lock;
 mod error;
+mod event_list;
+mod event_row;
+pub mod events;
 pub mod gauges;
+mod lease;
 pub mod messages;
 pub mod outbox;
+mod postgres;
 mod probe;
+mod repeats;
 
 use std::fmt;
 use std::time::Duration;
@@ -22,7 +29,11 @@ use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 
+pub use daemon_lock::{DaemonLock, DaemonLockError};
 pub use error::StoreError;
+pub use event_list::{EventFilter, EventView};
+pub use event_row::RawNotification;
+pub use events::Recorded;
 
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -34,6 +45,8 @@ pub struct StoreOptions {
     pub max_connections: u32,
     /// How long a caller waits for a connection before it hears [`StoreError::Unavailable`].
     pub acquire_timeout: Duration,
+    /// When Postgres gives a statement up, so that one that hangs does not hold its connection for ever.
+    pub statement_timeout: Duration,
 }
 
 impl Default for StoreOptions {
@@ -41,6 +54,7 @@ impl Default for StoreOptions {
         Self {
             max_connections: 16,
             acquire_timeout: Duration::from_secs(1),
+            statement_timeout: Duration::from_secs(30),
         }
     }
 }
@@ -108,12 +122,7 @@ impl Store {
     /// so that a daemon starts while its database is down. A SQLite file is created when missing.
     pub async fn open(url: &str, options: &StoreOptions) -> Result<Self, StoreError> {
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            let pool = sqlx::postgres::PgPoolOptions::new()
-                .max_connections(options.max_connections)
-                .acquire_timeout(options.acquire_timeout)
-                .test_before_acquire(false)
-                .connect_lazy(url)?;
-            return Ok(Self::Postgres(pool));
+            return Ok(Self::Postgres(postgres::pool(url.parse()?, options)));
         }
         let connect = url
             .parse::<SqliteConnectOptions>()?
@@ -134,10 +143,30 @@ impl Store {
         Ok(Self::Sqlite(SqlitePools { writer, reader }))
     }
 
+    /// A store on the same database whose connections nobody else takes: a page of the API or a long replay can
+    /// then not keep a notification waiting. On SQLite there is one writer in any case.
+    #[must_use]
+    pub fn dedicated(&self, options: &StoreOptions) -> Self {
+        match self {
+            Self::Postgres(pool) => {
+                let connect = pool.connect_options().as_ref().clone();
+                Self::Postgres(postgres::pool(connect, options))
+            }
+            Self::Sqlite(_) => self.clone(),
+        }
+    }
+
     /// Brings the schema up to date, under the database's own lock: daemons that start together do it once.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         match self {
-            Self::Postgres(pool) => POSTGRES_MIGRATIONS.run(pool).await?,
+            Self::Postgres(pool) => {
+                // An index over many rows may take longer than any statement of daily work.
+                let mut conn = pool.acquire().await?.detach();
+                sqlx::query("set statement_timeout = 0")
+                    .execute(&mut conn)
+                    .await?;
+                POSTGRES_MIGRATIONS.run(&mut conn).await?;
+            }
             Self::Sqlite(pools) => SQLITE_MIGRATIONS.run(&pools.writer).await?,
         }
         Ok(())

@@ -2,6 +2,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::indexing_slicing,
     reason = "a test that cannot go on has failed"
 )]
 
@@ -9,3 +10,4 @@ mod support;
 
 mod idempotency;
 mod store_contract;
+mod store_events;

@@ -1,6 +1,7 @@
 //! What the tests share: databases, private servers, proxies that break on command.
 
 pub(crate) mod daemon;
+pub(crate) mod events;
 pub(crate) mod servers;
 pub(crate) mod services;
 pub(crate) mod store;

@@ -1,0 +1,204 @@
+//! Events as an operator sees them: which came, what became of each, how often it came again.
+//!
+//! Newest first; a page goes on below the last id of the page before. Everything is one merchant's. The bodies
+//! stay where they are: see [`Store::event_raw`].
+
+use std::fmt::Display;
+
+use serde::Serialize;
+use sqlx::{Database, Encode, FromRow, QueryBuilder, Type};
+
+use super::event_row::money;
+use super::{Store, StoreError, on_pool};
+use crate::event::{EventId, Money, ProviderName};
+use crate::time::Timestamp;
+
+const SELECT: &str = "select e.id, e.event_key, e.provider, e.account, e.merchant, e.type, \
+    e.provider_event_type, e.order_id, e.trade_id, e.refund_id, e.amount, e.currency, e.occurred_at, \
+    e.received_at, o.outcome, o.reason as outcome_reason, \
+    (select count(*) from deliveries d where d.event_id = e.id) as duplicates \
+    from events e left join event_outcomes o on o.event_id = e.id where e.merchant = ";
+
+/// Which events. Absent parts do not restrict.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventFilter {
+    /// Whose; never absent.
+    pub merchant: String,
+    /// From this provider.
+    pub provider: Option<ProviderName>,
+    /// To this account.
+    pub account: Option<String>,
+    /// Of this type (`payment.succeeded`).
+    pub kind: Option<String>,
+    /// About this order: it carried the id, or its trade belongs to the order.
+    pub order_id: Option<String>,
+    /// About this trade.
+    pub trade_id: Option<String>,
+    /// Under exactly this key.
+    pub event_key: Option<String>,
+    /// That ended so.
+    pub outcome: Option<String>,
+    /// Received at this moment or later.
+    pub since: Option<Timestamp>,
+    /// Received before this moment.
+    pub until: Option<Timestamp>,
+}
+
+/// An event without its bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EventView {
+    /// payhook's own id.
+    pub id: EventId,
+    /// What makes it the same event when it comes again.
+    pub event_key: String,
+    /// Who sent it.
+    pub provider: String,
+    /// The account it came to.
+    pub account: String,
+    /// The owner of its orders.
+    pub merchant: String,
+    /// payhook's type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The provider's own type.
+    pub provider_event_type: String,
+    /// The order it carried.
+    pub order_id: Option<String>,
+    /// The provider's payment.
+    pub trade_id: Option<String>,
+    /// The provider's refund.
+    pub refund_id: Option<String>,
+    /// The amount it speaks of.
+    pub amount: Option<Money>,
+    /// When it happened.
+    pub occurred_at: Timestamp,
+    /// When it arrived.
+    pub received_at: Timestamp,
+    /// How it ended; absent while it has not.
+    pub outcome: Option<String>,
+    /// Why, in words.
+    pub outcome_reason: Option<String>,
+    /// How often it came again, up to about a hundred.
+    pub duplicates: i64,
+}
+
+#[derive(FromRow)]
+struct ViewRow {
+    id: String,
+    event_key: String,
+    provider: String,
+    account: String,
+    merchant: String,
+    r#type: String,
+    provider_event_type: String,
+    order_id: Option<String>,
+    trade_id: Option<String>,
+    refund_id: Option<String>,
+    amount: Option<i64>,
+    currency: Option<String>,
+    occurred_at: i64,
+    received_at: i64,
+    outcome: Option<String>,
+    outcome_reason: Option<String>,
+    duplicates: i64,
+}
+
+impl Store {
+    /// A page of events, newest first: those below `before`, at most `limit`.
+    pub async fn events(
+        &self,
+        filter: &EventFilter,
+        before: Option<&EventId>,
+        limit: i64,
+    ) -> Result<Vec<EventView>, StoreError> {
+        let rows: Vec<ViewRow> = on_pool!(self, |pool| {
+            let mut sql = QueryBuilder::new(SELECT);
+            sql.push_bind(&filter.merchant);
+            narrow(&mut sql, filter);
+            if let Some(before) = before {
+                sql.push(" and e.id < ").push_bind(before.as_str());
+            }
+            sql.push(" order by e.id desc limit ").push_bind(limit);
+            sql.build_query_as().fetch_all(pool).await
+        })?;
+        rows.into_iter().map(ViewRow::view).collect()
+    }
+
+    /// One event as it is listed, if it is this merchant's.
+    pub async fn event_view(&self, merchant: &str, id: &EventId) -> Result<Option<EventView>, StoreError> {
+        let row: Option<ViewRow> = on_pool!(self, |pool| {
+            let mut sql = QueryBuilder::new(SELECT);
+            sql.push_bind(merchant)
+                .push(" and e.id = ")
+                .push_bind(id.as_str());
+            sql.build_query_as().fetch_optional(pool).await
+        })?;
+        row.map(ViewRow::view).transpose()
+    }
+}
+
+/// Adds the filter's conditions on `events e` and `event_outcomes o`, but for the merchant.
+pub(super) fn narrow<'a, DB>(sql: &mut QueryBuilder<DB>, filter: &'a EventFilter)
+where
+    DB: Database,
+    &'a str: Encode<'a, DB> + Type<DB>,
+    i64: Encode<'a, DB> + Type<DB>,
+{
+    let texts = [
+        (" and e.provider = ", filter.provider.map(ProviderName::as_str)),
+        (" and e.account = ", filter.account.as_deref()),
+        (" and e.type = ", filter.kind.as_deref()),
+        (" and e.trade_id = ", filter.trade_id.as_deref()),
+        (" and e.event_key = ", filter.event_key.as_deref()),
+        (" and o.outcome = ", filter.outcome.as_deref()),
+    ];
+    for (condition, value) in texts {
+        push(sql, condition, value);
+    }
+    if let Some(order_id) = filter.order_id.as_deref() {
+        // Two index lookups; an `or` over both tables would read every event.
+        sql.push(" and e.id in (select id from events where merchant = ")
+            .push_bind(filter.merchant.as_str());
+        push(sql, " and order_id = ", Some(order_id));
+        sql.push(" union select event_id from event_orders where merchant = ")
+            .push_bind(filter.merchant.as_str());
+        push(sql, " and order_id = ", Some(order_id));
+        sql.push(")");
+    }
+    push(sql, " and e.received_at >= ", filter.since.map(Timestamp::micros));
+    push(sql, " and e.received_at < ", filter.until.map(Timestamp::micros));
+}
+
+fn push<'a, DB: Database, T>(sql: &mut QueryBuilder<DB>, condition: impl Display, value: Option<T>)
+where
+    T: Encode<'a, DB> + Type<DB> + 'a,
+{
+    if let Some(value) = value {
+        sql.push(condition).push_bind(value);
+    }
+}
+
+impl ViewRow {
+    fn view(self) -> Result<EventView, StoreError> {
+        let amount = money(self.amount, self.currency.as_deref())
+            .map_err(|()| StoreError::corrupt("events", format!("currency of {}", self.id)))?;
+        Ok(EventView {
+            id: EventId::from_text(self.id),
+            event_key: self.event_key,
+            provider: self.provider,
+            account: self.account,
+            merchant: self.merchant,
+            kind: self.r#type,
+            provider_event_type: self.provider_event_type,
+            order_id: self.order_id,
+            trade_id: self.trade_id,
+            refund_id: self.refund_id,
+            amount,
+            occurred_at: Timestamp::from_micros(self.occurred_at),
+            received_at: Timestamp::from_micros(self.received_at),
+            outcome: self.outcome,
+            outcome_reason: self.outcome_reason,
+            duplicates: self.duplicates,
+        })
+    }
+}

@@ -1,0 +1,165 @@
+//! Reading events whole, as the relay, the worker and a replay need them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sqlx::{FromRow, QueryBuilder};
+
+use super::{Store, StoreError, on_pool};
+use crate::event::{Currency, Event, EventId, EventKey, Fingerprint, Money};
+use crate::time::Timestamp;
+
+macro_rules! select_events {
+    ($condition:literal) => {
+        concat!(
+            "select id, event_key, provider, account, merchant, type, provider_event_type, subject, order_id, ",
+            "trade_id, refund_id, amount, currency, orders, occurred_at, received_at, fingerprint, headers, body, ",
+            "content, remote_addr from events where ",
+            $condition
+        )
+    };
+}
+
+const BY_ID: &str = select_events!("id = $1");
+const BY_KEY: &str = select_events!("event_key = $1");
+const BY_IDS: &str = select_events!("id in (");
+const RAW: &str = "select headers, body from events where merchant = $1 and id = $2";
+
+#[derive(FromRow)]
+pub(super) struct EventRow {
+    id: String,
+    event_key: String,
+    provider: String,
+    account: String,
+    merchant: String,
+    r#type: String,
+    provider_event_type: String,
+    subject: Option<String>,
+    order_id: Option<String>,
+    trade_id: Option<String>,
+    refund_id: Option<String>,
+    amount: Option<i64>,
+    currency: Option<String>,
+    orders: Option<String>,
+    occurred_at: i64,
+    received_at: i64,
+    fingerprint: Vec<u8>,
+    headers: String,
+    body: Vec<u8>,
+    content: Option<Vec<u8>>,
+    remote_addr: Option<String>,
+}
+
+/// A notification's bytes as they came.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RawNotification {
+    /// JSON array of `[name, value]`.
+    pub headers: String,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl std::fmt::Debug for RawNotification {
+    /// Without the bytes: they hold payer data.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawNotification").finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// One event, whoever's it is.
+    pub async fn event(&self, id: &EventId) -> Result<Option<Arc<Event>>, StoreError> {
+        let row: Option<EventRow> = on_pool!(self, |pool| sqlx::query_as(BY_ID)
+            .bind(id.as_str())
+            .fetch_optional(pool)
+            .await)?;
+        row.map(|row| row.event().map(Arc::new)).transpose()
+    }
+
+    /// The event under a key.
+    pub async fn event_by_key(&self, key: &EventKey) -> Result<Option<Arc<Event>>, StoreError> {
+        let row: Option<EventRow> = on_pool!(self, |pool| sqlx::query_as(BY_KEY)
+            .bind(key.as_str())
+            .fetch_optional(pool)
+            .await)?;
+        row.map(|row| row.event().map(Arc::new)).transpose()
+    }
+
+    /// Many events, in no order; an id that names nothing is left out.
+    pub async fn events_by_id(&self, ids: &[EventId]) -> Result<Vec<Arc<Event>>, StoreError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows: Vec<EventRow> = on_pool!(self, |pool| {
+            let mut sql = QueryBuilder::new(BY_IDS);
+            let mut list = sql.separated(", ");
+            for id in ids {
+                list.push_bind(id.as_str());
+            }
+            sql.push(")");
+            sql.build_query_as().fetch_all(pool).await
+        })?;
+        rows.into_iter().map(|row| row.event().map(Arc::new)).collect()
+    }
+
+    /// The bytes as they came, if the event is this merchant's.
+    pub async fn event_raw(
+        &self,
+        merchant: &str,
+        id: &EventId,
+    ) -> Result<Option<RawNotification>, StoreError> {
+        let row: Option<(String, Vec<u8>)> = on_pool!(self, |pool| sqlx::query_as(RAW)
+            .bind(merchant)
+            .bind(id.as_str())
+            .fetch_optional(pool)
+            .await)?;
+        Ok(row.map(|(headers, body)| RawNotification { headers, body }))
+    }
+}
+
+impl EventRow {
+    /// The event; an error names the column that does not read.
+    pub(super) fn event(self) -> Result<Event, StoreError> {
+        let corrupt = |column: &str| StoreError::corrupt("events", format!("{column} of {}", self.id));
+        Ok(Event {
+            provider: self.provider.parse().map_err(|_| corrupt("provider"))?,
+            amount: money(self.amount, self.currency.as_deref()).map_err(|()| corrupt("currency"))?,
+            orders: match &self.orders {
+                Some(orders) => serde_json::from_str(orders).map_err(|_| corrupt("orders"))?,
+                None => Vec::new(),
+            },
+            fingerprint: Fingerprint::from_slice(&self.fingerprint).ok_or_else(|| corrupt("fingerprint"))?,
+            remote_addr: match &self.remote_addr {
+                Some(addr) => Some(addr.parse().map_err(|_| corrupt("remote_addr"))?),
+                None => None,
+            },
+            id: EventId::from_text(self.id),
+            key: EventKey::from_text(self.event_key),
+            account: self.account,
+            merchant: self.merchant,
+            kind: self.r#type,
+            provider_event_type: self.provider_event_type,
+            subject: self.subject,
+            order_id: self.order_id,
+            trade_id: self.trade_id,
+            refund_id: self.refund_id,
+            occurred_at: Timestamp::from_micros(self.occurred_at),
+            received_at: Timestamp::from_micros(self.received_at),
+            headers: self.headers,
+            body: Bytes::from(self.body),
+            content: self.content.map(Bytes::from),
+        })
+    }
+}
+
+/// The two columns of an amount: both or none.
+pub(super) fn money(minor: Option<i64>, currency: Option<&str>) -> Result<Option<Money>, ()> {
+    match (minor, currency) {
+        (Some(minor), Some(currency)) => {
+            let currency = Currency::new(currency).map_err(drop)?;
+            Ok(Some(Money::new(minor, currency)))
+        }
+        (None, None) => Ok(None),
+        _ => Err(()),
+    }
+}

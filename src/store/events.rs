@@ -1,0 +1,237 @@
+//! Writing events: one statement and one commit for a batch and its outbox rows.
+//!
+//! [`Store::insert_fresh`] says which events of a batch are new; the unique constraint on the event key decides
+//! (I2). The others are repeats, and [`Store::settle_repeats`](super::repeats) says of what. Rows are sorted by
+//! key, so that two daemons with overlapping batches wait for each other in one order instead of deadlocking.
+//!
+//! Postgres takes columns as arrays and not a list of values: one text for every batch size is prepared once,
+//! where 256 sizes with up to 5 376 parameters each would hardly ever be found prepared.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use sqlx::{PgPool, QueryBuilder, Sqlite};
+
+use super::lease::Lease;
+use super::outbox::CLAIM;
+use super::{Store, StoreError, Tx};
+use crate::event::{Event, EventId, Money};
+use crate::time::micros;
+
+/// Most events in one batch.
+pub const BATCH_ROWS: usize = 256;
+
+/// Most bytes of bodies, contents and headers in one batch, unless a single event is longer.
+pub const BATCH_BYTES: usize = 4 * 1024 * 1024;
+
+const INSERT_POSTGRES: &str = "with fresh as (
+    insert into events (id, event_key, provider, account, merchant, type, provider_event_type, subject,
+        order_id, trade_id, refund_id, amount, currency, orders, occurred_at, received_at, fingerprint,
+        headers, body, content, remote_addr)
+    select * from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+        $8::text[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::text[], $14::text[],
+        $15::bigint[], $16::bigint[], $17::bytea[], $18::text[], $19::bytea[], $20::bytea[], $21::text[])
+    on conflict (event_key) do nothing
+    returning id)
+insert into outbox (id, kind, event_id, created_at, due_at, claimed_by)
+select id, 'event', id, now.at, now.at + $22, $23
+  from fresh, (select (extract(epoch from clock_timestamp()) * 1000000)::bigint as at) as now
+returning id";
+
+const INSERT_SQLITE: &str = "insert into events (id, event_key, provider, account, merchant, type, \
+    provider_event_type, subject, order_id, trade_id, refund_id, amount, currency, orders, occurred_at, \
+    received_at, fingerprint, headers, body, content, remote_addr) ";
+
+const OUTBOX_SQLITE: &str = "insert into outbox (id, kind, event_id, created_at, due_at, claimed_by) \
+    select id, 'event', id, now.at, now.at + ";
+
+/// How an event that was to be recorded ended. Each may be acked as a success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// Stored, with its outbox row.
+    Fresh,
+    /// Stored before, with the same content.
+    Duplicate {
+        /// The earlier copy.
+        event_id: EventId,
+    },
+    /// The key was stored before with other signed content (I4): both contents are kept.
+    Conflict {
+        /// The first one.
+        event_id: EventId,
+    },
+}
+
+impl Store {
+    /// Stores what is new in `batch`, durably, and says of each event whether it was. Of events with one key
+    /// the first is stored. With a `claimant` (this process's id) the outbox rows are born claimed by it.
+    ///
+    /// All or nothing; a batch is at most [`BATCH_ROWS`] and [`BATCH_BYTES`] (see [`batch_bytes`]).
+    pub async fn insert_fresh(
+        &self,
+        batch: &[Arc<Event>],
+        claimant: Option<&str>,
+    ) -> Result<Vec<bool>, StoreError> {
+        let rows = sorted_once(batch);
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let claim = claimant.map_or(0, |_| micros(CLAIM));
+        let fresh = match self {
+            Self::Postgres(pool) => insert_postgres(pool, &rows, claim, claimant).await?,
+            Self::Sqlite(_) => insert_sqlite(self.begin().await?, &rows, claim, claimant).await?,
+        };
+        let fresh: HashSet<String> = fresh.into_iter().collect();
+        Ok(batch
+            .iter()
+            .map(|event| fresh.contains(event.id.as_str()))
+            .collect())
+    }
+
+    /// [`Self::insert_fresh`] and, for the rest, [`Self::settle_repeats`]: for callers that have nobody waiting
+    /// in between.
+    pub async fn record_batch(
+        &self,
+        batch: &[Arc<Event>],
+        claimant: Option<&str>,
+    ) -> Result<Vec<Recorded>, StoreError> {
+        let fresh = self.insert_fresh(batch, claimant).await?;
+        let repeats: Vec<Arc<Event>> = std::iter::zip(batch, &fresh)
+            .filter(|(_, fresh)| !**fresh)
+            .map(|(event, _)| Arc::clone(event))
+            .collect();
+        let mut settled = self.settle_repeats(&repeats).await?.into_iter();
+        Ok(fresh
+            .into_iter()
+            .map(|fresh| {
+                if fresh {
+                    Some(Recorded::Fresh)
+                } else {
+                    settled.next()
+                }
+            })
+            .map(|recorded| recorded.unwrap_or(Recorded::Fresh))
+            .collect())
+    }
+}
+
+/// What an event counts towards [`BATCH_BYTES`].
+pub fn batch_bytes(event: &Event) -> usize {
+    let content = event.content.as_ref().map_or(0, bytes::Bytes::len);
+    event
+        .body
+        .len()
+        .saturating_add(event.headers.len())
+        .saturating_add(content)
+}
+
+/// By key, the first of each.
+fn sorted_once(batch: &[Arc<Event>]) -> Vec<&Event> {
+    let mut rows: Vec<&Event> = batch.iter().map(Arc::as_ref).collect();
+    rows.sort_by(|a, b| a.key.cmp(&b.key));
+    rows.dedup_by(|later, first| later.key == first.key);
+    rows
+}
+
+async fn insert_postgres(
+    pool: &PgPool,
+    rows: &[&Event],
+    claim: i64,
+    claimant: Option<&str>,
+) -> Result<Vec<String>, sqlx::Error> {
+    macro_rules! column {
+        (|$event:ident| $value:expr) => {
+            rows.iter().map(|$event| $value).collect::<Vec<_>>()
+        };
+    }
+    let query = sqlx::query_scalar(INSERT_POSTGRES)
+        .bind(column!(|e| e.id.as_str()))
+        .bind(column!(|e| e.key.as_str()))
+        .bind(column!(|e| e.provider.as_str()))
+        .bind(column!(|e| e.account.as_str()))
+        .bind(column!(|e| e.merchant.as_str()))
+        .bind(column!(|e| e.kind.as_str()))
+        .bind(column!(|e| e.provider_event_type.as_str()))
+        .bind(column!(|e| e.subject.as_deref()))
+        .bind(column!(|e| e.order_id.as_deref()))
+        .bind(column!(|e| e.trade_id.as_deref()))
+        .bind(column!(|e| e.refund_id.as_deref()))
+        .bind(column!(|e| e.amount.map(|amount| amount.minor)))
+        .bind(column!(|e| currency(e.amount.as_ref())))
+        .bind(column!(|e| orders(e)))
+        .bind(column!(|e| e.occurred_at.micros()))
+        .bind(column!(|e| e.received_at.micros()))
+        .bind(column!(|e| e.fingerprint.to_bytes()))
+        .bind(column!(|e| e.headers.as_str()))
+        .bind(column!(|e| &e.body[..]))
+        .bind(column!(|e| e.content.as_deref()))
+        .bind(column!(|e| e.remote_addr.map(|addr| addr.to_string())))
+        .bind(claim)
+        .bind(claimant);
+    let mut lease = Lease::take(pool).await?;
+    let answer = query.fetch_all(lease.conn()?).await;
+    lease.end(answer)
+}
+
+async fn insert_sqlite(
+    mut tx: Tx,
+    rows: &[&Event],
+    claim: i64,
+    claimant: Option<&str>,
+) -> Result<Vec<String>, StoreError> {
+    let Tx::Sqlite(conn) = &mut tx else {
+        return Err(sqlx::Error::WorkerCrashed.into());
+    };
+    let mut sql = QueryBuilder::<Sqlite>::new(INSERT_SQLITE);
+    sql.push_values(rows, |mut row, e| {
+        row.push_bind(e.id.as_str())
+            .push_bind(e.key.as_str())
+            .push_bind(e.provider.as_str())
+            .push_bind(e.account.as_str())
+            .push_bind(e.merchant.as_str())
+            .push_bind(e.kind.as_str())
+            .push_bind(e.provider_event_type.as_str())
+            .push_bind(e.subject.as_deref())
+            .push_bind(e.order_id.as_deref())
+            .push_bind(e.trade_id.as_deref())
+            .push_bind(e.refund_id.as_deref())
+            .push_bind(e.amount.map(|amount| amount.minor))
+            .push_bind(currency(e.amount.as_ref()))
+            .push_bind(orders(e))
+            .push_bind(e.occurred_at.micros())
+            .push_bind(e.received_at.micros())
+            .push_bind(e.fingerprint.to_bytes())
+            .push_bind(e.headers.as_str())
+            .push_bind(&e.body[..])
+            .push_bind(e.content.as_deref())
+            .push_bind(e.remote_addr.map(|addr| addr.to_string()));
+    });
+    sql.push(" on conflict do nothing returning id");
+    let fresh: Vec<String> = sql.build_query_scalar().fetch_all(&mut **conn).await?;
+    if !fresh.is_empty() {
+        let mut sql = QueryBuilder::<Sqlite>::new(OUTBOX_SQLITE);
+        sql.push_bind(claim).push(", ").push_bind(claimant);
+        sql.push(" from events, (select cast(unixepoch('subsec') * 1000000 as integer) as at) as now where id in (");
+        let mut ids = sql.separated(", ");
+        for id in &fresh {
+            ids.push_bind(id);
+        }
+        sql.push(")");
+        sql.build().execute(&mut **conn).await?;
+    }
+    tx.commit().await?;
+    Ok(fresh)
+}
+
+pub(super) fn currency(amount: Option<&Money>) -> Option<&str> {
+    amount.map(|amount| amount.currency.as_str())
+}
+
+/// A combined event's orders as JSON.
+fn orders(event: &Event) -> Option<String> {
+    if event.orders.is_empty() {
+        return None;
+    }
+    // Text and integers: nothing here can fail to be JSON.
+    serde_json::to_string(&event.orders).ok()
+}

@@ -1,0 +1,47 @@
+//! How payhook connects to Postgres.
+//!
+//! Two settings are not left to the server: a commit that was answered is durable (I1), whatever the role's
+//! default, and a statement ends. A connection that has idled is asked whether it still lives before it is
+//! trusted with a notification: after a restart of the server every pooled connection is dead.
+
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection as _, PgPool};
+
+use super::StoreOptions;
+
+/// Shorter than this a connection is believed to be alive.
+const IDLE: Duration = Duration::from_millis(500);
+
+const SESSION: &str = "select set_config('statement_timeout', $1, false), \
+    case when current_setting('synchronous_commit') in ('off', 'local', 'remote_write') \
+         then set_config('synchronous_commit', 'on', false) end";
+
+/// A pool that has not connected yet.
+pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool {
+    let statement_timeout = format!("{}ms", options.statement_timeout.as_millis());
+    PgPoolOptions::new()
+        .max_connections(options.max_connections)
+        .acquire_timeout(options.acquire_timeout)
+        .test_before_acquire(false)
+        .before_acquire(|conn, meta| {
+            Box::pin(async move {
+                if meta.idle_for > IDLE {
+                    conn.ping().await?;
+                }
+                Ok(true)
+            })
+        })
+        .after_connect(move |conn, _| {
+            let statement_timeout = statement_timeout.clone();
+            Box::pin(async move {
+                sqlx::query(SESSION)
+                    .bind(statement_timeout)
+                    .execute(conn)
+                    .await
+                    .map(drop)
+            })
+        })
+        .connect_lazy_with(connect)
+}

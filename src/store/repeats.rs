@@ -1,0 +1,166 @@
+//! The second arrival of an event: a duplicate, or a conflict (I4).
+//!
+//! The earlier copy was committed before this file looks, so a duplicate may be acked. That it came again is
+//! noted (`deliveries`, about a hundred an event); a conflict's content is kept beside the first one's and a
+//! human is told once, whatever the number of arrivals.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sqlx::{FromRow, QueryBuilder};
+
+use super::attention::{self, NewAttention};
+use super::events::Recorded;
+use super::lease::Lease;
+use super::{Store, StoreError, Tx, on_tx};
+use crate::event::{AttentionCode, Event, EventId, Fingerprint};
+
+const EARLIER: &str = "select event_key, id, fingerprint from events where event_key in (";
+
+// Both databases name the columns of a list of values column1, column2, ….
+const DELIVERIES: &str = "insert into deliveries (event_id, received_at, remote_addr) \
+    select column1, column2, column3 from (";
+const ABOUT_A_HUNDRED: &str =
+    ") as again where (select count(*) from deliveries where event_id = again.column1) < 100";
+
+const CONFLICT: &str = "insert into event_conflicts \
+    (event_id, fingerprint, received_at, headers, body, content, remote_addr) \
+    values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing";
+
+#[derive(FromRow)]
+struct EarlierRow {
+    event_key: String,
+    id: String,
+    fingerprint: Vec<u8>,
+}
+
+/// What is stored under a key.
+struct Earlier {
+    id: EventId,
+    fingerprint: Fingerprint,
+}
+
+impl Store {
+    /// Says what each of `repeats`, whose keys were all taken, is a repeat of, and keeps what it brought.
+    pub async fn settle_repeats(&self, repeats: &[Arc<Event>]) -> Result<Vec<Recorded>, StoreError> {
+        if repeats.is_empty() {
+            return Ok(Vec::new());
+        }
+        let earlier = self.earlier(repeats).await?;
+        let mut recorded = Vec::with_capacity(repeats.len());
+        let mut duplicates = Vec::new();
+        let mut conflicts = Vec::new();
+        for event in repeats {
+            // Gone since the insert found it: retention was faster. The provider's next try stores it anew.
+            let Some(first) = earlier.get(event.key.as_str()) else {
+                return Err(sqlx::Error::RowNotFound.into());
+            };
+            let event_id = first.id.clone();
+            if first.fingerprint.agrees_with(&event.fingerprint) {
+                duplicates.push((event_id.clone(), event.as_ref()));
+                recorded.push(Recorded::Duplicate { event_id });
+            } else {
+                conflicts.push((event_id.clone(), event.as_ref()));
+                recorded.push(Recorded::Conflict { event_id });
+            }
+        }
+        if !duplicates.is_empty() {
+            self.note_deliveries(&duplicates).await?;
+        }
+        if !conflicts.is_empty() {
+            self.keep_conflicts(&conflicts).await?;
+        }
+        Ok(recorded)
+    }
+
+    async fn earlier(&self, repeats: &[Arc<Event>]) -> Result<HashMap<String, Earlier>, StoreError> {
+        macro_rules! query {
+            ($sql:ident, $conn:expr) => {{
+                let mut $sql = QueryBuilder::new(EARLIER);
+                let mut keys = $sql.separated(", ");
+                for event in repeats {
+                    keys.push_bind(event.key.as_str());
+                }
+                $sql.push(")");
+                $sql.build_query_as::<EarlierRow>().fetch_all($conn).await
+            }};
+        }
+        let rows: Vec<EarlierRow> = match self {
+            Self::Postgres(pool) => {
+                let mut lease = Lease::take(pool).await?;
+                let answer = query!(sql, lease.conn()?);
+                lease.end(answer)?
+            }
+            Self::Sqlite(pools) => query!(sql, &pools.reader)?,
+        };
+        rows.into_iter()
+            .map(|row| {
+                let fingerprint = Fingerprint::from_slice(&row.fingerprint)
+                    .ok_or_else(|| StoreError::corrupt("events", format!("fingerprint of {}", row.id)))?;
+                let id = EventId::from_text(row.id);
+                Ok((row.event_key, Earlier { id, fingerprint }))
+            })
+            .collect()
+    }
+
+    async fn note_deliveries(&self, duplicates: &[(EventId, &Event)]) -> Result<(), StoreError> {
+        macro_rules! query {
+            ($sql:ident, $conn:expr) => {{
+                let mut $sql = QueryBuilder::new(DELIVERIES);
+                $sql.push_values(duplicates, |mut row, (event_id, event)| {
+                    row.push_bind(event_id.as_str())
+                        .push_bind(event.received_at.micros())
+                        .push_bind(event.remote_addr.map(|addr| addr.to_string()));
+                });
+                $sql.push(ABOUT_A_HUNDRED);
+                $sql.build().execute($conn).await.map(drop)
+            }};
+        }
+        match self {
+            Self::Postgres(pool) => {
+                let mut lease = Lease::take(pool).await?;
+                let answer = query!(sql, lease.conn()?);
+                lease.end(answer)?;
+            }
+            Self::Sqlite(pools) => query!(sql, &pools.writer)?,
+        }
+        Ok(())
+    }
+
+    async fn keep_conflicts(&self, conflicts: &[(EventId, &Event)]) -> Result<(), StoreError> {
+        let mut tx = self.begin().await?;
+        for (event_id, event) in conflicts {
+            keep(&mut tx, event_id, event).await?;
+        }
+        tx.commit().await
+    }
+}
+
+async fn keep(tx: &mut Tx, event_id: &EventId, event: &Event) -> Result<(), StoreError> {
+    on_tx!(&mut *tx, |conn| sqlx::query(CONFLICT)
+        .bind(event_id.as_str())
+        .bind(event.fingerprint.to_bytes())
+        .bind(event.received_at.micros())
+        .bind(&event.headers)
+        .bind(&event.body[..])
+        .bind(event.content.as_deref())
+        .bind(event.remote_addr.map(|addr| addr.to_string()))
+        .execute(conn)
+        .await
+        .map(drop))?;
+    let item = NewAttention {
+        code: AttentionCode::EventConflict,
+        source: event_id.as_str().to_owned(),
+        merchant: event.merchant.clone(),
+        provider: Some(event.provider),
+        account: Some(event.account.clone()),
+        order_id: event.order_id.clone(),
+        trade_id: event.trade_id.clone(),
+        event_id: Some(event_id.clone()),
+        explanation: "The provider sent this event again under the same id with other signed content. \
+                      The first one counts; the other is kept beside it and moved nothing."
+            .to_owned(),
+    };
+    attention::raise(tx, &item, event.received_at).await?;
+    Ok(())
+}
