@@ -5,6 +5,7 @@
 //! Adding a provider is one file, one configuration variant, one arm in [`build`], one folder of samples.
 
 mod alipay;
+mod antom;
 pub mod json;
 mod judgement;
 mod raw_json;
@@ -120,6 +121,6 @@ pub fn build(account: &Account) -> Result<Box<dyn Provider>, Vec<AccountProblem>
         Scheme::Wechatpay(settings) => Ok(Box::new(wechatpay::WechatPay::new(account, settings)?)),
         Scheme::Stripe(settings) => Ok(Box::new(stripe::Stripe::new(account, settings)?)),
         Scheme::TwoCTwoP(settings) => Ok(Box::new(twoctwop::TwoCTwoP::new(account, settings)?)),
-        _ => Err(vec![account.problem("provider", "not built in yet")]),
+        Scheme::Antom(settings) => Ok(Box::new(antom::Antom::new(account, settings)?)),
     }
 }

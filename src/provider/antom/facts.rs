@@ -1,0 +1,278 @@
+//! What an Antom event says, from its JSON body.
+//!
+//! The order is paymentRequestId, the trade paymentId. A refund's own status is refundStatus, not the
+//! result's, and a refund need not name its payment: its fact then waits for a human. Amounts are texts of
+//! minor units; a number is taken too, a fraction is not.
+
+use serde_json::{Map, Value};
+
+use crate::event::{Currency, Fact, FactKind, Money, Reading, text};
+use crate::provider::json;
+use crate::time::Timestamp;
+
+/// The longest provider event type that is carried.
+const MAX_TYPE: usize = 100;
+
+/// A body that could be read.
+pub(super) struct Body(Map<String, Value>);
+
+impl Body {
+    pub(super) fn read(content: &[u8]) -> Result<Self, String> {
+        json::object(content).map(Self).map_err(|e| e.to_string())
+    }
+
+    /// The delivery's identity: type, what it is about, and how that stands. `None` where a part is missing;
+    /// disputes and subscriptions have other ids, of which one payment may have several.
+    pub(super) fn key(&self) -> Option<String> {
+        let about = ["captureId", "refundId", "paymentId"]
+            .into_iter()
+            .find_map(|name| self.text(name))?;
+        Some(format!("{}:{about}:{}", self.text("notifyType")?, self.status()?))
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0
+            .get(name)
+            .and_then(Value::as_str)
+            .filter(|value| !value.is_empty())
+    }
+
+    fn id(&self, name: &str) -> Option<String> {
+        self.text(name).and_then(text::id)
+    }
+
+    fn result(&self, name: &str) -> Option<&str> {
+        self.0
+            .get("result")?
+            .get(name)?
+            .as_str()
+            .filter(|value| !value.is_empty())
+    }
+
+    fn status(&self) -> Option<&str> {
+        self.text("refundStatus").or_else(|| self.result("resultStatus"))
+    }
+
+    fn time(&self, names: &[&str]) -> Option<Timestamp> {
+        names
+            .iter()
+            .find_map(|name| self.text(name).and_then(Timestamp::parse_rfc3339))
+    }
+
+    fn amount(&self, name: &str) -> Result<Money, String> {
+        let amount = self.0.get(name).ok_or_else(|| format!("{name} is missing"))?;
+        let currency = amount.get("currency").and_then(Value::as_str).unwrap_or_default();
+        let currency = Currency::new(currency).map_err(|e| format!("{name}.currency is unreadable: {e}"))?;
+        let minor = match amount.get("value") {
+            Some(Value::String(digits)) if digits.bytes().all(|b| b.is_ascii_digit()) => {
+                digits.parse::<i64>().ok()
+            }
+            Some(Value::Number(number)) => number.as_i64().filter(|minor| *minor >= 0),
+            _ => None,
+        };
+        let minor = minor.ok_or_else(|| format!("{name}.value is not a whole number of minor units"))?;
+        Ok(Money::new(minor, currency))
+    }
+
+    /// What the event says.
+    pub(super) fn reading(&self) -> Reading {
+        let event_type = self
+            .text("notifyType")
+            .or_else(|| self.text("disputeNotificationType"))
+            .unwrap_or("unknown");
+        let event_type = text::storable(text::cut(event_type, MAX_TYPE)).into_owned();
+        let mut reading = Reading {
+            kind: format!("other.{}", event_type.to_lowercase()),
+            provider_event_type: event_type,
+            order_id: self.id("paymentRequestId"),
+            trade_id: self.id("paymentId"),
+            refund_id: self.id("refundId"),
+            occurred_at: self.time(&["refundTime", "captureTime", "paymentTime", "paymentCreateTime"]),
+            ..Reading::default()
+        };
+        reading.links = reading
+            .trade_id
+            .clone()
+            .zip(reading.order_id.clone())
+            .into_iter()
+            .collect();
+        if let Some((kind, said)) = self.said() {
+            kind.clone_into(&mut reading.kind);
+            let amount = match said {
+                FactKind::RefundSucceeded | FactKind::RefundFailed => self.amount("refundAmount"),
+                _ => self.amount("paymentAmount"),
+            };
+            reading.amount = amount.as_ref().ok().copied();
+            let moves_money = matches!(said, FactKind::PaymentSucceeded | FactKind::RefundSucceeded);
+            match amount {
+                Err(why) if moves_money => reading.amount_unreadable = Some(why),
+                _ => reading.facts = self.fact(said, &reading).into_iter().collect(),
+            }
+        }
+        reading
+    }
+
+    /// payhook's type and the fact that goes with it, for the types that are mapped.
+    fn said(&self) -> Option<(&'static str, FactKind)> {
+        match (self.text("notifyType")?, self.status()) {
+            ("PAYMENT_RESULT", Some("S")) => Some(("payment.succeeded", FactKind::PaymentSucceeded)),
+            ("PAYMENT_RESULT", Some("F")) => Some(("payment.failed", FactKind::PaymentFailed)),
+            ("PAYMENT_RESULT", Some("U")) | ("PAYMENT_PENDING", _) => {
+                Some(("payment.processing", FactKind::PaymentProcessing))
+            }
+            ("REFUND_RESULT", Some("SUCCESS" | "S")) => Some(("refund.succeeded", FactKind::RefundSucceeded)),
+            ("REFUND_RESULT", Some("FAIL" | "F")) => Some(("refund.failed", FactKind::RefundFailed)),
+            _ => None,
+        }
+    }
+
+    fn fact(&self, kind: FactKind, reading: &Reading) -> Option<Fact> {
+        let trade = reading.trade_id.as_deref();
+        let fact = match kind {
+            FactKind::RefundSucceeded => {
+                Fact::of_refund(kind, trade, reading.refund_id.as_deref()?, "refunded")
+            }
+            FactKind::RefundFailed => {
+                Fact::of_refund(kind, trade, reading.refund_id.as_deref()?, "refund_failed")
+            }
+            FactKind::PaymentSucceeded => Fact::of_trade(kind, trade?, "paid"),
+            // A trade is one attempt here: the next one has another paymentId.
+            FactKind::PaymentFailed => Fact::of_trade(kind, trade?, &format!("failed:{}", trade?)),
+            _ => Fact::of_trade(kind, trade?, "processing"),
+        };
+        let failed = matches!(kind, FactKind::PaymentFailed | FactKind::RefundFailed);
+        let reason = self.result("resultCode").filter(|_| failed);
+        // Of a payment that is not made yet there is no amount to book.
+        let amount = reading
+            .amount
+            .filter(|_| !matches!(kind, FactKind::PaymentProcessing | FactKind::PaymentFailed));
+        Some(
+            fact.for_order(reading.order_id.as_deref())
+                .with_amount(amount)
+                .happened(reading.occurred_at)
+                .because(reason.map(|r| text::cut(r, MAX_TYPE))),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(text: &str) -> Body {
+        Body::read(text.as_bytes()).unwrap()
+    }
+
+    fn said(text: &str) -> (String, Vec<String>, Option<String>) {
+        let body = body(text);
+        let reading = body.reading();
+        (
+            reading.kind,
+            reading.facts.into_iter().map(|fact| fact.key).collect(),
+            body.key(),
+        )
+    }
+
+    fn payment(notify_type: &str, status: &str) -> (String, Vec<String>, Option<String>) {
+        said(&format!(
+            r#"{{"notifyType":"{notify_type}","result":{{"resultStatus":"{status}"}},"paymentRequestId":"O",
+               "paymentId":"T","paymentAmount":{{"currency":"SGD","value":"8888"}}}}"#
+        ))
+    }
+
+    #[test]
+    fn payments_say_their_result() {
+        let of = |kind: &str, fact: &str, key: &str| {
+            (kind.to_owned(), vec![fact.to_owned()], Some(key.to_owned()))
+        };
+        assert_eq!(
+            payment("PAYMENT_RESULT", "S"),
+            of("payment.succeeded", "T:paid", "PAYMENT_RESULT:T:S")
+        );
+        assert_eq!(
+            payment("PAYMENT_RESULT", "F"),
+            of("payment.failed", "T:failed:T", "PAYMENT_RESULT:T:F")
+        );
+        assert_eq!(
+            payment("PAYMENT_RESULT", "U"),
+            of("payment.processing", "T:processing", "PAYMENT_RESULT:T:U")
+        );
+        assert_eq!(
+            payment("PAYMENT_PENDING", "S"),
+            of("payment.processing", "T:processing", "PAYMENT_PENDING:T:S")
+        );
+        let capture = payment("CAPTURE_RESULT", "S");
+        assert_eq!(
+            capture,
+            (
+                "other.capture_result".to_owned(),
+                vec![],
+                Some("CAPTURE_RESULT:T:S".to_owned())
+            )
+        );
+    }
+
+    #[test]
+    fn refunds_go_by_their_own_status_and_may_lack_a_payment() {
+        for (status, kind, fact) in [
+            ("SUCCESS", "refund.succeeded", "R:refunded"),
+            ("S", "refund.succeeded", "R:refunded"),
+            ("FAIL", "refund.failed", "R:refund_failed"),
+            ("F", "refund.failed", "R:refund_failed"),
+        ] {
+            let body = body(&format!(
+                r#"{{"notifyType":"REFUND_RESULT","result":{{"resultStatus":"S"}},"refundStatus":"{status}",
+                   "refundId":"R","refundAmount":{{"currency":"JPY","value":3000}}}}"#
+            ));
+            let reading = body.reading();
+            assert_eq!(
+                (reading.kind.as_str(), reading.facts[0].key.as_str()),
+                (kind, fact)
+            );
+            assert_eq!(
+                (reading.facts[0].trade_id.as_deref(), reading.trade_id),
+                (None, None)
+            );
+            assert_eq!(reading.amount.unwrap().to_string(), "3000 JPY");
+            assert_eq!(body.key().unwrap(), format!("REFUND_RESULT:R:{status}"));
+        }
+    }
+
+    #[test]
+    fn what_has_no_id_of_the_known_kinds_has_no_key() {
+        let (kind, facts, key) =
+            said(r#"{"disputeNotificationType":"DISPUTE_CREATED","paymentId":"T","disputeId":"D"}"#);
+        assert_eq!(
+            (kind.as_str(), facts, key),
+            ("other.dispute_created", vec![], None)
+        );
+        assert_eq!(said("{}").0, "other.unknown");
+    }
+
+    #[test]
+    fn money_that_does_not_fit_is_left_to_a_human() {
+        for value in [
+            r#""88.88""#,
+            r#""-1""#,
+            "-1",
+            "1.5",
+            r#""""#,
+            "null",
+            r#""99999999999999999999""#,
+        ] {
+            let reading = body(&format!(
+                r#"{{"notifyType":"PAYMENT_RESULT","result":{{"resultStatus":"S"}},"paymentId":"T",
+                   "paymentRequestId":"O","paymentAmount":{{"currency":"SGD","value":{value}}}}}"#
+            ))
+            .reading();
+            assert!(
+                reading.amount_unreadable.is_some() && reading.facts.is_empty(),
+                "{value}"
+            );
+            assert_eq!(
+                (reading.kind.as_str(), reading.links.len()),
+                ("payment.succeeded", 1)
+            );
+        }
+    }
+}
