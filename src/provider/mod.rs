@@ -4,8 +4,8 @@
 //! clock. Only this module can make a [`Verified`], so nothing after it can act on an unverified request.
 //! Adding a provider is one file, one configuration variant, one arm in [`build`], one folder of samples.
 
-mod alipay;
-mod antom;
+pub mod alipay;
+pub mod antom;
 pub mod json;
 mod judgement;
 mod raw_json;

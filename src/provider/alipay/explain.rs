@@ -5,8 +5,6 @@
 
 use std::borrow::Cow;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-
 use super::form::{self, Form};
 use super::{Alipay, reading};
 use crate::event::{Identity, Notification};
@@ -184,7 +182,11 @@ fn form_hint(scheme: &Alipay, form: &Form) -> Option<String> {
             })
         })
         .or_else(|| each("the value was percent-encoded twice", |v| form::decode(v).ok()))
-        .or_else(|| each("the value was percent-decoded twice", |v| Some(encoded(v))))
+        .or_else(|| {
+            each("the value was percent-decoded twice", |v| {
+                Some(form::encode(v).into_bytes())
+            })
+        })
         .or_else(|| charset_hint(scheme, form))
         .or_else(|| pair_hint(scheme, form))
 }
@@ -286,20 +288,4 @@ fn changed(form: &Form, change: impl Fn(&str, &[u8]) -> Option<Vec<u8>>) -> Opti
         .filter_map(|(n, v)| change(n, v).map(|v| (n.to_owned(), v)))
         .collect();
     Form::of(parameters).ok().filter(|new| new != form)
-}
-
-/// What a form leaves as it is; the space becomes `+`.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'*')
-    .remove(b' ');
-
-/// As a form encodes it.
-fn encoded(value: &[u8]) -> Vec<u8> {
-    percent_encode(value, ESCAPED)
-        .to_string()
-        .replace(' ', "+")
-        .into_bytes()
 }

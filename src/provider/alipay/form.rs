@@ -4,6 +4,8 @@
 //! is checked (every common form parser does) loses GBK for good. `+` is a space, `%XX` a byte, a broken
 //! escape is refused rather than guessed. Turning values into text is `reading`'s work, after the signature.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
 /// A body within these is orders of magnitude above what Alipay sends, and cheap to refuse beyond.
 const MAX_PARAMETERS: usize = 256;
 const MAX_NAME: usize = 128;
@@ -117,6 +119,19 @@ pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, FormError> {
         });
     }
     Ok(out)
+}
+
+/// What a form leaves as it is; the space becomes `+`.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'*')
+    .remove(b' ');
+
+/// One pass the other way, as the sender does it.
+pub(super) fn encode(value: &[u8]) -> String {
+    percent_encode(value, ESCAPED).to_string().replace(' ', "+")
 }
 
 fn hex_digit(byte: Option<u8>) -> Result<u8, FormError> {

@@ -7,6 +7,7 @@
 mod explain;
 mod form;
 mod reading;
+mod sign;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use secrecy::ExposeSecret as _;
 
 use self::form::Form;
 use self::reading::Owner;
+pub use self::sign::{SignError, sign};
 use super::signature::{Digest, RsaKey, mac};
 use super::{Ack, Explanation, KeyInfo, Provider, Reason, Refusal, Verdict, Verified, window};
 use crate::config::{Account, AccountProblem, AlipayAccount, AlipaySignType, KeyMaterial};
@@ -43,10 +45,8 @@ struct Genuine<'a> {
 impl Alipay {
     /// Reads the account's keys.
     pub(super) fn new(account: &Account, settings: &AlipayAccount) -> Result<Self, Vec<AccountProblem>> {
-        let (sign_type, digest, smallest) = match settings.sign_type {
-            AlipaySignType::Rsa2 => ("RSA2", Digest::Sha256, 2048),
-            AlipaySignType::Rsa => ("RSA", Digest::Sha1, 1024),
-        };
+        let (sign_type, digest) = algorithm(settings.sign_type);
+        let smallest = if digest == Digest::Sha1 { 1024 } else { 2048 };
         let mut keys = Vec::new();
         let mut problems = Vec::new();
         let mut take = |key: &str, material: &KeyMaterial| match RsaKey::parse(material.bytes.expose_secret())
@@ -167,6 +167,14 @@ impl Alipay {
 
     fn form(notification: &Notification) -> Result<Form, Refusal> {
         Form::parse(&notification.body).map_err(|e| Refusal::new(Reason::Malformed, e.to_string()))
+    }
+}
+
+/// The name on the wire and the digest behind it.
+fn algorithm(sign_type: AlipaySignType) -> (&'static str, Digest) {
+    match sign_type {
+        AlipaySignType::Rsa2 => ("RSA2", Digest::Sha256),
+        AlipaySignType::Rsa => ("RSA", Digest::Sha1),
     }
 }
 

@@ -470,6 +470,23 @@ fn a_hint_names_the_change_that_made_it_hold() {
 }
 
 #[test]
+fn a_sample_is_verified_like_the_real_thing() {
+    let signer = RsaSigner::from_pem(PRIVATE).unwrap();
+    let parameters = [
+        ("charset", "GBK"),
+        ("subject", "测试 a+b&c=%"),
+        ("notify_time", SENT),
+        ("notify_id", "N2"),
+    ];
+    let body = sign(&signer, AlipaySignType::Rsa2, &parameters).unwrap();
+    assert!(body.windows(12).any(|w| w == b"%B2%E2%CA%D4"));
+    let verified = judge(&scheme(PUBLIC.as_bytes()), &body, SENT).unwrap();
+    assert_eq!(content(&verified)["subject"], "测试 a+b&c=%");
+    let twice = [("a", "1"), ("a", "2")];
+    assert_eq!(sign(&signer, AlipaySignType::Rsa2, &twice), Err(SignError::Form));
+}
+
+#[test]
 fn no_hint_without_a_change_that_held() {
     let scheme = scheme(PUBLIC.as_bytes());
     let forged = String::from_utf8(signed(&usual())).unwrap().replace("T1", "T2");

@@ -7,6 +7,7 @@
 mod explain;
 mod facts;
 mod header;
+mod sign;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use secrecy::ExposeSecret as _;
 
 use self::facts::Body;
 use self::header::SignedHeaders;
+pub use self::sign::{SignError, sign};
 use super::signature::{Digest, RsaKey, SignatureDoesNotHold};
 use super::{Ack, Explanation, KeyInfo, Provider, Reason, Refusal, Verdict, Verified, raw_json, window};
 use crate::config::{Account, AccountProblem, AntomAccount};
@@ -135,10 +137,17 @@ impl Antom {
     }
 }
 
-/// `POST`, a space and the path, a line feed, then client id, send time and body joined by points.
 fn signed(path: &str, headers: &SignedHeaders<'_>, body: &[u8]) -> Vec<u8> {
-    let head = format!("POST {path}\n{}.{}.", headers.client_id, headers.request_time);
-    [head.as_bytes(), body].concat()
+    canonical(path, headers.client_id, headers.request_time, body)
+}
+
+/// `POST`, a space and the path, a line feed, then client id, send time and body joined by points.
+fn canonical(path: &str, client_id: &str, request_time: &str, body: &[u8]) -> Vec<u8> {
+    [
+        format!("POST {path}\n{client_id}.{request_time}.").as_bytes(),
+        body,
+    ]
+    .concat()
 }
 
 impl Provider for Antom {

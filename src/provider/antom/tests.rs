@@ -1,9 +1,6 @@
 //! The scheme as a whole, on recorded requests (`tests/data/antom`) and on requests signed here.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderValue};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use proptest::prelude::*;
 use secrecy::SecretSlice;
 
@@ -50,21 +47,13 @@ fn at(text: &str) -> Timestamp {
 
 /// A request as Antom would send it.
 fn sent(path: &str, client_id: &str, time: &str, body: &str) -> Notification {
-    let signed = format!("POST {path}\n{client_id}.{time}.{body}");
-    let signature = RsaSigner::from_pem(PRIVATE)
-        .unwrap()
-        .sign(Digest::Sha256, signed.as_bytes())
-        .unwrap();
-    let signature = STANDARD.encode(signature);
-    let encoded = utf8_percent_encode(&signature, NON_ALPHANUMERIC);
+    let signer = RsaSigner::from_pem(PRIVATE).unwrap();
+    let signature = sign(&signer, path, client_id, time, body.as_bytes()).unwrap();
     let mut headers = HeaderMap::new();
     for (name, value) in [
         ("client-id", client_id.to_owned()),
         ("request-time", time.to_owned()),
-        (
-            "signature",
-            format!("algorithm=RSA256, keyVersion=1, signature={encoded}"),
-        ),
+        ("signature", signature),
     ] {
         headers.insert(name, HeaderValue::from_str(&value).unwrap());
     }
