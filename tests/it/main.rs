@@ -6,6 +6,7 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod house;
 mod support;
 
 mod idempotency;
