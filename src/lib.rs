@@ -28,7 +28,8 @@
 //!    when the broker has confirmed it.
 //! 7. `worker` hears that there is an event, reads it from the store, and lets `orders` apply its facts: status
 //!    and ledger as pure functions, everything they change in one transaction, with the message that says so.
-//! 8. [`api`] shows all of it on the private listener, and takes the operator's decisions.
+//! 8. [`api`] shows all of it on the private listener, and takes the operator's decisions, each of them once
+//!    ([`idempotency`]).
 //!
 //! Around the path: [`config`] is read once and handed down as values, [`time`] is the only clock,
 //! [`telemetry`] what the process says about itself, `app` puts a process together and drains it, and [`cli`] is
@@ -65,12 +66,19 @@
 //! ([`provider`], and status and ledger in `orders`) do no I/O. `tests/it/house.rs` has the whole table and
 //! fails on any other edge.
 
-pub mod api;
+// The nouns.
 pub mod event;
-pub mod idempotency;
+
+// The path, in the order in which a notification takes it; an empty line between them keeps it.
 pub mod provider;
+
 pub mod store;
 
+pub mod api;
+
+pub mod idempotency;
+
+// Around the path.
 pub mod cli;
 pub mod config;
 pub mod telemetry;
