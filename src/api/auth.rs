@@ -4,74 +4,45 @@
 //! about a token. A handler takes [`Reader`] or [`RawReader`] as an argument: asking for the scope and getting
 //! the merchant are one thing, and a handler without either cannot confine a query.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::ApiState;
 use super::problem::Problem;
+use crate::config::{Scope, Token};
 
-/// What a token may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Everything that lists and shows.
-    Read,
-    /// Bodies, content, quarantine.
-    Raw,
-    /// Everything that changes something.
-    Operate,
-}
+/// Every token of the configuration, without the secrets; clones share them.
+#[derive(Clone, Default)]
+pub struct Tokens(Arc<Vec<Known>>);
 
-impl Scope {
-    /// Its name in the configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Raw => "raw",
-            Self::Operate => "operate",
-        }
-    }
-}
-
-/// One configured token, without its secret.
-#[derive(Clone)]
-struct Token {
+struct Known {
     name: String,
     hash: [u8; 32],
-    scopes: Vec<Scope>,
+    scopes: BTreeSet<Scope>,
     merchant: String,
 }
 
-/// Every token of the configuration; clones share them.
-#[derive(Clone, Default)]
-pub struct Tokens(Arc<Vec<Token>>);
-
 impl Tokens {
-    /// With no tokens nobody gets in.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a token: its name for the audit, its secret, what it may do and whose data it sees.
-    #[must_use]
-    pub fn with(self, name: &str, secret: &SecretString, scopes: &[Scope], merchant: &str) -> Self {
-        let mut tokens = Arc::unwrap_or_clone(self.0);
-        tokens.push(Token {
-            name: name.to_owned(),
-            hash: Sha256::digest(secret.expose_secret()).into(),
-            scopes: scopes.to_vec(),
-            merchant: merchant.to_owned(),
+    /// These and no others; with none, nobody gets in.
+    pub fn new(tokens: &[Token]) -> Self {
+        let known = tokens.iter().map(|token| Known {
+            name: token.name.clone(),
+            hash: Sha256::digest(token.secret.expose_secret()).into(),
+            scopes: token.scopes.clone(),
+            merchant: token.merchant.clone(),
         });
-        Self(Arc::new(tokens))
+        Self(Arc::new(known.collect()))
     }
 
-    fn find(&self, presented: &[u8]) -> Option<&Token> {
+    fn find(&self, presented: &[u8]) -> Option<&Known> {
         let hash: [u8; 32] = Sha256::digest(presented).into();
         // No early exit: every token is compared whatever the others gave.
         self.0.iter().fold(None, |found, token| {
@@ -91,7 +62,7 @@ impl fmt::Debug for Tokens {
 #[derive(Clone, Debug)]
 struct Caller {
     merchant: String,
-    scopes: Vec<Scope>,
+    scopes: BTreeSet<Scope>,
 }
 
 impl Caller {
@@ -166,9 +137,16 @@ mod tests {
     use crate::api::problem::Code;
 
     fn tokens() -> Tokens {
-        Tokens::new()
-            .with("ops", &"first".into(), &[Scope::Read, Scope::Raw], "default")
-            .with("shop", &"second".into(), &[Scope::Read], "other")
+        let token = |name: &str, secret: &str, scopes: &[Scope], merchant: &str| Token {
+            name: name.to_owned(),
+            secret: secret.into(),
+            scopes: scopes.iter().copied().collect(),
+            merchant: merchant.to_owned(),
+        };
+        Tokens::new(&[
+            token("ops", "first", &[Scope::Read, Scope::Raw], "default"),
+            token("shop", "second", &[Scope::Read], "other"),
+        ])
     }
 
     fn ask(values: &[&str]) -> Result<Caller, Problem> {
@@ -202,7 +180,7 @@ mod tests {
         for values in wrong {
             assert_eq!(ask(values).unwrap_err().code(), Code::Unauthorized, "{values:?}");
         }
-        assert!(Tokens::new().find(b"").is_none());
+        assert!(Tokens::default().find(b"").is_none());
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! a certificate ends) is looked up by the [`Sampler`] every few seconds, so that a scrape costs no query and
 //! `/readyz` can show the outbox's age.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use axum::response::IntoResponse;
 use metrics::gauge;
 
 use super::ApiState;
+use crate::event::AttentionCode;
 use crate::provider::Registry;
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::names;
@@ -36,8 +36,6 @@ pub struct Sampler {
     metrics: Metrics,
     registry: Arc<Registry>,
     clock: Clock,
-    /// Codes ever seen open: one that has none any more must be set to zero, not left standing.
-    codes: BTreeSet<String>,
     seeded: bool,
 }
 
@@ -59,7 +57,6 @@ impl Sampler {
             metrics,
             registry,
             clock,
-            codes: BTreeSet::new(),
             seeded: false,
         }
     }
@@ -81,12 +78,10 @@ impl Sampler {
         gauge!(names::UNFINISHED_EVENTS).set(count(found.unfinished));
         gauge!(names::UNFINISHED_OLDEST_SECONDS).set(age(found.oldest_unfinished, now));
         gauge!(names::DEAD_LETTERS_OPEN).set(count(found.dead_letters));
-        for code in &self.codes {
-            gauge!(names::ATTENTION_OPEN, "code" => code.clone()).set(0.0);
-        }
-        for (code, open) in found.attention {
-            gauge!(names::ATTENTION_OPEN, "code" => code.clone()).set(count(open));
-            self.codes.insert(code);
+        for (_, code) in AttentionCode::ALL {
+            // Every code at every round: one that has none open any more must not be left standing.
+            let open = found.attention.iter().find(|(found, _)| found == code);
+            gauge!(names::ATTENTION_OPEN, "code" => code).set(count(open.map_or(0, |(_, n)| *n)));
         }
         Ok(())
     }

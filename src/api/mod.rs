@@ -5,7 +5,9 @@
 //! ([`problem`]), every list one shape ([`page`]). Nothing here decides anything about orders: handlers read
 //! the store and put rows into the words of the contract.
 
+mod attention;
 pub mod auth;
+mod events;
 mod health;
 mod metrics;
 pub mod page;
@@ -73,6 +75,10 @@ pub fn router(state: ApiState) -> Router {
         .route("/healthz", get(health::live))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(metrics::render))
+        .route("/v1/events", get(events::list))
+        .route("/v1/events/{id}", get(events::show))
+        .route("/v1/events/{id}/raw", get(events::raw))
+        .route("/v1/attention", get(attention::list))
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(MAX_BODY))

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::ApiState;
 use super::problem::Problem;
+use crate::event::text::storable;
 
 /// Items given when `limit` is absent.
 pub const DEFAULT_LIMIT: u16 = 50;
@@ -28,13 +29,17 @@ impl<T: DeserializeOwned + Send> FromRequestParts<ApiState> for Params<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &ApiState) -> Result<Self, Problem> {
+        if parts.uri.query().is_some_and(|query| query.contains("%00")) {
+            return Err(Problem::validation("no parameter may hold NUL"));
+        }
         Query::try_from_uri(&parts.uri)
             .map(|Query(params)| Self(params))
             .map_err(|rejection| Problem::validation(rejection.body_text()))
     }
 }
 
-/// The one segment of a path that names something, percent-decoded: `a%2Fb` is `a/b`.
+/// The one segment of a path that names something, percent-decoded: `a%2Fb` is `a/b`. NUL becomes what the store
+/// keeps for it.
 #[derive(Debug)]
 pub struct Segment(pub String);
 
@@ -44,7 +49,7 @@ impl FromRequestParts<ApiState> for Segment {
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
         Path::<String>::from_request_parts(parts, state)
             .await
-            .map(|Path(text)| Self(text))
+            .map(|Path(text)| Self(storable(&text).into_owned()))
             .map_err(|rejection| Problem::validation(rejection.body_text()))
     }
 }

@@ -11,16 +11,24 @@
 pub mod attention;
 mod daemon_lock;
 mod error;
+<<<<<<< HEAD
 mod event_list;
 mod event_row;
 pub mod events;
+=======
+pub mod event_list;
+>>>>>>> 87803b3 (Show events, their timelines and the attention list)
 pub mod gauges;
 mod lease;
 pub mod messages;
 pub mod outbox;
 mod postgres;
 mod probe;
+<<<<<<< HEAD
 mod repeats;
+=======
+pub mod timeline;
+>>>>>>> 87803b3 (Show events, their timelines and the attention list)
 
 use std::fmt;
 use std::time::Duration;

@@ -6,6 +6,7 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod api;
 mod house;
 mod support;
 

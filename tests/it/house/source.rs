@@ -14,12 +14,8 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn new(path: PathBuf, module: &str, text: &str) -> Self {
-        let body = text
-            .find("#[cfg(test)]\nmod ")
-            .and_then(|end| text.get(..end))
-            .unwrap_or(text);
-        let mut code = String::with_capacity(body.len());
-        for line in body.lines() {
+        let mut code = String::with_capacity(text.len());
+        for line in without_tests(text).lines() {
             let cut = match line.find("//") {
                 // Not inside a URL.
                 Some(at) if at == 0 || upto(line, at).ends_with(char::is_whitespace) => upto(line, at),
@@ -152,4 +148,10 @@ fn module_exists(module: &str) -> bool {
 
 fn upto(text: &str, at: usize) -> &str {
     text.get(..at).unwrap_or_default()
+}
+
+/// `text` up to the unit tests at its end.
+pub(super) fn without_tests(text: &str) -> &str {
+    text.find("#[cfg(test)]\nmod ")
+        .map_or(text, |end| upto(text, end))
 }

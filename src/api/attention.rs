@@ -1,0 +1,48 @@
+//! `GET /v1/attention`: what needs a human, and the ways out that each item offers.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Deserialize;
+
+use super::ApiState;
+use super::auth::Reader;
+use super::page::{Page, Params, Span};
+use super::problem::Problem;
+use crate::store::attention::{AttentionFilter, AttentionView};
+
+/// What the list may be asked for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    #[serde(default)]
+    state: Which,
+    order_id: Option<String>,
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Which {
+    #[default]
+    Open,
+    All,
+}
+
+/// The open items, or all of them.
+pub(super) async fn list(
+    State(state): State<ApiState>,
+    reader: Reader,
+    Params(query): Params<Query>,
+) -> Result<Json<Page<AttentionView>>, Problem> {
+    let span = Span::read("attention", query.limit, query.cursor.as_deref())?;
+    let filter = AttentionFilter {
+        merchant: reader.merchant,
+        all: matches!(query.state, Which::All),
+        order_id: query.order_id,
+        before: span.after.clone(),
+        limit: span.rows(),
+    };
+    let rows = state.store.attention(&filter).await?;
+    Ok(Json(Page::new("attention", &span, rows, |row| row.id.clone())))
+}

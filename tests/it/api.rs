@@ -1,0 +1,179 @@
+//! The private listener, asked through its router over real stores: who may see what, and in which words.
+
+mod attention;
+mod events;
+mod health;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, Request, StatusCode};
+use axum::response::Response;
+use http_body_util::BodyExt as _;
+use payhook::api::{ApiState, Tokens, router};
+use payhook::config::{Scope, Token};
+use payhook::telemetry::{Health, Metrics};
+use payhook::time::{Clock, Timestamp};
+use serde_json::Value;
+use tower::ServiceExt as _;
+
+use crate::support::store::{FreshStore, on_both_stores};
+
+/// Reads and raw, merchant `default`.
+const OPS: &str = "ops-secret";
+/// Reads only, merchant `default`.
+const VIEWER: &str = "viewer-secret";
+/// Reads and raw, merchant `other`.
+const OTHER: &str = "other-secret";
+
+/// A router over one store, asked without a socket.
+pub(crate) struct Api {
+    state: ApiState,
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Api {
+    pub(crate) fn over(fresh: &FreshStore) -> Self {
+        Self::with(fresh, Health::new(true))
+    }
+
+    fn with(fresh: &FreshStore, health: Health) -> Self {
+        let clock = Clock::fixed(Timestamp::parse_rfc3339("2026-11-29T12:00:00Z").unwrap());
+        let metrics = Metrics::install().unwrap();
+        Self {
+            state: ApiState::new(fresh.store.clone(), tokens(), Arc::new(health), metrics, clock),
+        }
+    }
+
+    pub(crate) async fn ask(&self, request: Request<Body>) -> Answer {
+        let response: Response = router(self.state.clone()).oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body: body.collect().await.unwrap().to_bytes().to_vec(),
+        }
+    }
+
+    pub(crate) async fn get(&self, token: &str, path: &str) -> Answer {
+        let request = Request::get(path).header(AUTHORIZATION, format!("Bearer {token}"));
+        self.ask(request.body(Body::empty()).unwrap()).await
+    }
+
+    /// The JSON of a 200.
+    pub(crate) async fn json(&self, token: &str, path: &str) -> Value {
+        let answer = self.get(token, path).await;
+        assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.text());
+        serde_json::from_slice(&answer.body).unwrap()
+    }
+
+    /// Every page of a list, `limit` at a time, as the values of `field`.
+    async fn walk(&self, token: &str, path: &str, limit: u32, field: &str) -> Vec<String> {
+        let mut seen = Vec::new();
+        let mut next = format!("{path}?limit={limit}");
+        loop {
+            let page = self.json(token, &next).await;
+            let items = page["items"].as_array().unwrap();
+            assert!(items.len() <= usize::try_from(limit).unwrap());
+            seen.extend(items.iter().map(|item| item[field].as_str().unwrap().to_owned()));
+            match page["next_cursor"].as_str() {
+                Some(cursor) => next = format!("{path}?limit={limit}&cursor={cursor}"),
+                None => return seen,
+            }
+        }
+    }
+
+    /// Asserts a problem document.
+    async fn refuses(&self, token: &str, path: &str, status: u16, code: &str) {
+        let answer = self.get(token, path).await;
+        assert_eq!(answer.status.as_u16(), status, "{path}: {}", answer.text());
+        assert_eq!(
+            answer.headers["content-type"], "application/problem+json",
+            "{path}"
+        );
+        let problem: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(problem["code"], code, "{path}");
+        assert_eq!(problem["status"], status, "{path}");
+    }
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+fn tokens() -> Tokens {
+    let token = |name: &str, secret: &str, scopes: &[Scope], merchant: &str| Token {
+        name: name.to_owned(),
+        secret: secret.into(),
+        scopes: scopes.iter().copied().collect(),
+        merchant: merchant.to_owned(),
+    };
+    Tokens::new(&[
+        token("ops", OPS, &[Scope::Read, Scope::Raw], "default"),
+        token("viewer", VIEWER, &[Scope::Read], "default"),
+        token("other", OTHER, &[Scope::Read, Scope::Raw], "other"),
+    ])
+}
+
+/// SQL for bytes: `x'…'` on SQLite, `'\x…'::bytea` on Postgres.
+fn blob(fresh: &FreshStore, bytes: &[u8]) -> String {
+    let hex = hex::encode(bytes);
+    if fresh.is_postgres() {
+        format!("'\\x{hex}'::bytea")
+    } else {
+        format!("x'{hex}'")
+    }
+}
+
+on_both_stores! {
+    async fn everything_under_v1_asks_for_a_token(fresh) {
+        let api = Api::over(&fresh);
+        let paths = ["/v1/events", "/v1/events/x", "/v1/events/x/raw", "/v1/attention"];
+        for path in paths {
+            for header in [None, Some("Bearer wrong"), Some("Basic b3BzOm9wcw==")] {
+                let mut request = Request::get(path);
+                if let Some(header) = header {
+                    request = request.header(AUTHORIZATION, header);
+                }
+                let answer = api.ask(request.body(Body::empty()).unwrap()).await;
+                assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{path} {header:?}");
+                assert_eq!(answer.headers["www-authenticate"], "Bearer");
+                assert!(answer.text().contains(r#""code":"unauthorized""#));
+            }
+        }
+    }
+
+    async fn what_is_not_there_is_said_in_the_same_words(fresh) {
+        let api = Api::over(&fresh);
+        api.refuses(OPS, "/v1/nothing", 404, "not_found").await;
+        api.refuses(OPS, "/", 404, "not_found").await;
+        let request = Request::delete("/v1/events").body(Body::empty()).unwrap();
+        let answer = api.ask(request).await;
+        assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(answer.headers["content-type"], "application/problem+json");
+    }
+
+    async fn lists_refuse_what_they_do_not_understand(fresh) {
+        let api = Api::over(&fresh);
+        for list in ["/v1/events", "/v1/attention"] {
+            for query in ["limit=0", "limit=501", "limit=-1", "limit=x", "limit=1&limit=2", "cursor=%25", "cursor=AAAA",
+                "colour=red", "order_id=%00", "cursor="] {
+                api.refuses(OPS, &format!("{list}?{query}"), 400, "validation").await;
+            }
+            let empty = api.json(OPS, &format!("{list}?limit=500")).await;
+            assert_eq!(empty, serde_json::json!({"items": [], "next_cursor": null}));
+        }
+        for query in ["provider=paypal", "outcome=fine", "since=yesterday", "until=2026-11-29T12:00:00"] {
+            api.refuses(OPS, &format!("/v1/events?{query}"), 400, "validation").await;
+        }
+        api.refuses(OPS, "/v1/attention?state=closed", 400, "validation").await;
+    }
+}
