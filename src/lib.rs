@@ -81,5 +81,6 @@ pub mod idempotency;
 // Around the path.
 pub mod cli;
 pub mod config;
+pub mod crash;
 pub mod telemetry;
 pub mod time;

@@ -13,8 +13,8 @@ use super::ApiState;
 use super::auth::{RawReader, Reader};
 use super::page::{Page, Params, Segment, Span};
 use super::problem::Problem;
-use crate::event::ProviderName;
-use crate::store::event_list::{EventFilter, EventView, OutcomeFilter};
+use crate::event::{EventId, ProviderName};
+use crate::store::{EventFilter, EventView, UNFINISHED};
 use crate::store::timeline::Moment;
 use crate::time::Timestamp;
 
@@ -65,24 +65,20 @@ pub(super) async fn list(
         outcome,
         since: query.since,
         until: query.until,
-        before: span.after.clone(),
-        limit: span.rows(),
     };
-    let rows = state.store.events(&filter).await?;
-    Ok(Json(Page::new("events", &span, rows, |row| row.id.clone())))
+    let before = span.after.clone().map(EventId::from_text);
+    let rows = state.store.events(&filter, before.as_ref(), span.rows()).await?;
+    Ok(Json(Page::new("events", &span, rows, |row| row.id.to_string())))
 }
 
 /// An outcome, or `none` for events that have not ended.
-fn outcome(text: String) -> Result<OutcomeFilter, Problem> {
-    if text == "none" {
-        return Ok(OutcomeFilter::Unfinished);
-    }
-    if OUTCOMES.contains(&text.as_str()) {
-        return Ok(OutcomeFilter::Ended(text));
+fn outcome(text: String) -> Result<String, Problem> {
+    if text == UNFINISHED || OUTCOMES.contains(&text.as_str()) {
+        return Ok(text);
     }
     let known = OUTCOMES.join(", ");
     Err(Problem::validation(format!(
-        "`outcome` must be one of {known}, none"
+        "`outcome` must be one of {known}, {UNFINISHED}"
     )))
 }
 
@@ -102,10 +98,10 @@ pub(super) async fn show(
 ) -> Result<Json<Detail>, Problem> {
     let event = state
         .store
-        .event_view(&reader.merchant, &id)
+        .event_view(&reader.merchant, &EventId::from_text(id))
         .await?
         .ok_or_else(no_such_event)?;
-    let timeline = state.store.timeline(&event.id).await?;
+    let timeline = state.store.timeline(event.id.as_str()).await?;
     Ok(Json(Detail { event, timeline }))
 }
 
@@ -115,16 +111,16 @@ pub(super) async fn raw(
     reader: RawReader,
     Segment(id): Segment,
 ) -> Result<impl IntoResponse, Problem> {
-    let body = state
+    let notification = state
         .store
-        .event_raw(&reader.merchant, &id)
+        .event_raw(&reader.merchant, &EventId::from_text(id))
         .await?
         .ok_or_else(no_such_event)?;
     let headers = [
         (CONTENT_TYPE, "application/octet-stream"),
         (CONTENT_DISPOSITION, "attachment"),
     ];
-    Ok((headers, body))
+    Ok((headers, notification.body))
 }
 
 fn no_such_event() -> Problem {

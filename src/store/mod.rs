@@ -11,24 +11,17 @@
 pub mod attention;
 mod daemon_lock;
 mod error;
-<<<<<<< HEAD
 mod event_list;
 mod event_row;
 pub mod events;
-=======
-pub mod event_list;
->>>>>>> 87803b3 (Show events, their timelines and the attention list)
 pub mod gauges;
 mod lease;
 pub mod messages;
 pub mod outbox;
 mod postgres;
 mod probe;
-<<<<<<< HEAD
 mod repeats;
-=======
 pub mod timeline;
->>>>>>> 87803b3 (Show events, their timelines and the attention list)
 
 use std::fmt;
 use std::time::Duration;
@@ -39,7 +32,7 @@ use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 
 pub use daemon_lock::{DaemonLock, DaemonLockError};
 pub use error::StoreError;
-pub use event_list::{EventFilter, EventView};
+pub use event_list::{EventFilter, EventView, UNFINISHED};
 pub use event_row::RawNotification;
 pub use events::Recorded;
 
