@@ -14,8 +14,8 @@ use super::auth::{RawReader, Reader};
 use super::page::{Page, Params, Segment, Span};
 use super::problem::Problem;
 use crate::event::{EventId, ProviderName};
-use crate::store::{EventFilter, EventView, UNFINISHED};
 use crate::store::timeline::Moment;
+use crate::store::{EventFilter, EventView, UNFINISHED};
 use crate::time::Timestamp;
 
 const OUTCOMES: [&str; 7] = [

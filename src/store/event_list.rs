@@ -153,7 +153,10 @@ where
         (" and e.type = ", filter.kind.as_deref()),
         (" and e.trade_id = ", filter.trade_id.as_deref()),
         (" and e.event_key = ", filter.event_key.as_deref()),
-        (" and o.outcome = ", filter.outcome.as_deref().filter(|text| *text != UNFINISHED)),
+        (
+            " and o.outcome = ",
+            filter.outcome.as_deref().filter(|text| *text != UNFINISHED),
+        ),
     ];
     for (condition, value) in texts {
         push(sql, condition, value);

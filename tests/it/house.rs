@@ -15,7 +15,7 @@ use self::source::Source;
 /// earlier ones, so that a submodule may have a rule of its own.
 const EDGES: &[(&str, &[&str])] = &[
     ("time", &[]),
-    ("crash", &[]),
+    ("crash", &["config"]),
     ("event", &["time"]),
     ("config", &["event", "time"]),
     ("telemetry", &["event", "config", "time"]),
@@ -191,6 +191,14 @@ fn a_wrong_edge_is_seen_however_it_is_written() {
             "//! [`crate::ingress`]\n#[cfg(test)]\nmod tests {\n use crate::ingress; }"
         ),
         Vec::<String>::new()
+    );
+
+    assert_eq!(
+        edges(
+            "crash",
+            "mod armed {\n use super::Point;\n use super::super::config;\n}\nuse super::relay;"
+        ),
+        ["3 config", "5 relay"]
     );
 
     assert!(may_use("api", "ingress").is_err());

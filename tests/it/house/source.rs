@@ -59,6 +59,11 @@ impl Source {
                 climbed += 1;
                 rest = further;
             }
+            // From within `mod x { … }` the first climbs only lead to the file's own module.
+            let climbed = usize::saturating_sub(climbed, self.inline_depth(at));
+            if climbed == 0 {
+                continue;
+            }
             let base = modules.len().saturating_sub(climbed);
             for target in targets(rest) {
                 let whole: Vec<_> = modules
@@ -86,6 +91,25 @@ impl Source {
                 && (!upto(&self.code, at).ends_with("::") || needle.contains("::"));
             begins.then(|| (at, self.code.get(at + needle.len()..).unwrap_or_default()))
         })
+    }
+
+    /// In how many modules with a body in this file the code at `at` stands.
+    fn inline_depth(&self, at: usize) -> usize {
+        let mut open = Vec::new();
+        for (brace, c) in upto(&self.code, at).char_indices() {
+            match c {
+                '{' => {
+                    let line = upto(&self.code, brace)
+                        .rsplit(['\n', ';', '}'])
+                        .next()
+                        .unwrap_or_default();
+                    open.push(line.split_whitespace().rev().nth(1) == Some("mod"));
+                }
+                '}' => drop(open.pop()),
+                _ => {}
+            }
+        }
+        open.into_iter().filter(|is_module| *is_module).count()
     }
 
     fn line(&self, at: usize) -> usize {
