@@ -17,11 +17,11 @@
 //! 1. [`event`] has the nouns. A [`Notification`](event::Notification) is a request as it arrived and proves
 //!    nothing. An [`Event`](event::Event) is one that was verified, under the [`EventKey`](event::EventKey) that
 //!    makes a second copy recognisable. A [`Fact`](event::Fact) is one thing that it says about an order.
-//! 2. `ingress` takes the request on the public listener: its limits, its raw bytes, its time of arrival.
+//! 2. [`ingress`] takes the request on the public listener: its limits, its raw bytes, its time of arrival.
 //! 3. [`provider`] judges it by that provider's scheme, over the raw bytes, and gives a
 //!    [`Verified`](provider::Verified) that nobody else can make, or a refusal. It also knows the exact bytes of
 //!    every answer. What is refused goes to the quarantine, whole, so that it can be judged again.
-//! 4. The recorder in `ingress` gathers what waits and commits it together; only then does the ack leave.
+//! 4. The recorder in [`ingress`] gathers what waits and commits it together; only then does the ack leave.
 //! 5. [`store`] is Postgres or one SQLite file behind the same functions. The event and its outbox row are one
 //!    commit, so there is no moment at which an event is kept and would not be sent.
 //! 6. `relay` takes outbox rows to the `broker`, RabbitMQ or the outbox itself, and lets go of a row only
@@ -70,6 +70,8 @@
 pub mod event;
 
 // The path, in the order in which a notification takes it; an empty line between them keeps it.
+pub mod ingress;
+
 pub mod provider;
 
 pub mod store;
@@ -82,5 +84,6 @@ pub mod idempotency;
 pub mod cli;
 pub mod config;
 pub mod crash;
+pub mod listener;
 pub mod telemetry;
 pub mod time;

@@ -9,6 +9,7 @@ pub mod antom;
 pub mod json;
 mod judgement;
 mod raw_json;
+mod recordable;
 mod registry;
 pub mod request_file;
 mod respelled;
@@ -26,6 +27,7 @@ use std::fmt;
 use bytes::Bytes;
 
 pub use judgement::{IdentityOutcome, Judgement, Outcome, ShownFact};
+pub use recordable::kept_headers;
 pub use registry::{Registered, Registry};
 pub use verdict::{Ack, Explanation, KeyInfo, Reason, Refusal, Step, Verdict};
 

@@ -33,6 +33,11 @@ impl StoreError {
         }
     }
 
+    /// The database did not answer within the caller's time; whether it did the work is not known.
+    pub fn timed_out() -> Self {
+        Self::Unavailable(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))
+    }
+
     /// Whether the same call may succeed later with the same data.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_))

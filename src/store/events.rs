@@ -15,6 +15,7 @@ use sqlx::{PgPool, QueryBuilder, Sqlite};
 use super::lease::Lease;
 use super::outbox::CLAIM;
 use super::{Store, StoreError, Tx};
+use crate::crash;
 use crate::event::{Event, EventId, Money};
 use crate::time::micros;
 
@@ -169,6 +170,8 @@ async fn insert_postgres(
         .bind(claim)
         .bind(claimant);
     let mut lease = Lease::take(pool).await?;
+    // One statement is written and committed in one: there is nothing between the two to stop at.
+    crash::point(crash::Point::RecorderWritten);
     let answer = query.fetch_all(lease.conn()?).await;
     lease.end(answer)
 }
@@ -219,6 +222,7 @@ async fn insert_sqlite(
         sql.push(")");
         sql.build().execute(&mut **conn).await?;
     }
+    crash::point(crash::Point::RecorderWritten);
     tx.commit().await?;
     Ok(fresh)
 }

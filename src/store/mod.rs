@@ -20,6 +20,7 @@ pub mod messages;
 pub mod outbox;
 mod postgres;
 mod probe;
+pub mod quarantine;
 mod repeats;
 pub mod timeline;
 

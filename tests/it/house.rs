@@ -24,6 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("idempotency", &[]),
     ("orders", &[]),
     ("orders::apply", &["orders", "store"]),
+    ("listener", &[]),
     ("ingress", &["provider", "store"]),
     ("broker", &["store"]),
     ("relay", &["store", "broker"]),

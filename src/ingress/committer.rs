@@ -1,0 +1,201 @@
+//! Group commit, the committing side: takes all that wait, commits once, answers each.
+//!
+//! An answer is given only after the commit. If the database refuses the data, the batch is halved until the
+//! culprit is alone, so that one odd event does not keep its neighbours out. If the store is away, or the
+//! connection is lost while nobody knows whether the commit happened, everybody in the batch is told to come
+//! again: what was committed after all is then a duplicate.
+
+use std::sync::Arc;
+
+use metrics::{gauge, histogram};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::quarantine::Quarantine;
+use super::recorder::{RecorderOptions, Unrecorded, Waiting};
+use crate::crash;
+use crate::event::{AttentionCode, Event};
+use crate::store::attention::{self, NewAttention};
+use crate::store::events::{BATCH_BYTES, BATCH_ROWS, batch_bytes};
+use crate::store::outbox::{CLAIM, Handoff};
+use crate::store::{Recorded, Store, StoreError};
+use crate::telemetry::metrics::names;
+use crate::time::Clock;
+
+/// The one who commits.
+#[derive(Debug)]
+pub(super) struct Committer {
+    pub(super) store: Store,
+    pub(super) options: RecorderOptions,
+    pub(super) quarantine: Quarantine,
+    pub(super) clock: Clock,
+}
+
+impl Committer {
+    /// Until the queue is closed and empty.
+    pub(super) async fn run(self, mut queue: mpsc::Receiver<Waiting>) {
+        let mut over = None;
+        loop {
+            let first = match over.take() {
+                Some(first) => first,
+                None => match queue.recv().await {
+                    Some(first) => first,
+                    None => return,
+                },
+            };
+            let batch = gather(first, &mut queue, &mut over);
+            self.commit(batch).await;
+        }
+    }
+
+    /// Commits `batch`, in parts if need be.
+    async fn commit(&self, batch: Vec<Waiting>) {
+        let mut parts = vec![batch];
+        while let Some(mut part) = parts.pop() {
+            let events: Vec<Arc<Event>> = part.iter().map(|waiting| Arc::clone(&waiting.event)).collect();
+            match self.insert(&events).await {
+                Ok(fresh) => self.answer(part, fresh).await,
+                Err(StoreError::Refused(_)) if part.len() > 1 => {
+                    let half = part.split_off(part.len().div_euclid(2));
+                    parts.push(half);
+                    parts.push(part);
+                }
+                Err(error @ StoreError::Refused(_)) => {
+                    for waiting in part {
+                        self.refuse(waiting, &error).await;
+                    }
+                }
+                Err(error) => {
+                    // The store is away: the other parts would only wait for it in turn.
+                    let left = parts.drain(..).flatten().chain(part);
+                    fail(left.collect(), &error);
+                }
+            }
+        }
+    }
+
+    /// Inserts, and hands over what is fresh. The rows are born claimed only if the hand-off has room for all
+    /// of them: a claim that nobody holds would delay its event.
+    async fn insert(&self, events: &[Arc<Event>]) -> Result<Vec<bool>, StoreError> {
+        let claimed_until = Instant::now() + CLAIM;
+        let handoff = self.options.handoff.as_ref();
+        let permits = handoff.and_then(|handoff| handoff.try_reserve_many(events.len()).ok());
+        let claimant = permits.as_ref().map(|_| self.options.process_id.as_str());
+        let fresh = self.in_time(self.store.insert_fresh(events, claimant)).await?;
+        crash::point(crash::Point::RecorderCommitted);
+        let fresh_events = std::iter::zip(events, &fresh).filter(|(_, fresh)| **fresh);
+        for (permit, (event, _)) in std::iter::zip(permits.into_iter().flatten(), fresh_events) {
+            permit.send(Handoff {
+                event: Arc::clone(event),
+                claimed_until,
+            });
+        }
+        Ok(fresh)
+    }
+
+    /// Answers those whose events are fresh, then finds out about the others.
+    async fn answer(&self, part: Vec<Waiting>, fresh: Vec<bool>) {
+        let count = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        histogram!(names::BATCH_EVENTS).record(f64::from(count));
+        let mut repeats = Vec::new();
+        for (waiting, fresh) in std::iter::zip(part, fresh) {
+            if fresh {
+                note_last_event(&waiting.event);
+                tell(waiting, Ok(Recorded::Fresh));
+            } else {
+                repeats.push(waiting);
+            }
+        }
+        let events: Vec<Arc<Event>> = repeats.iter().map(|waiting| Arc::clone(&waiting.event)).collect();
+        match self.in_time(self.store.settle_repeats(&events)).await {
+            Ok(recorded) => {
+                for (waiting, recorded) in std::iter::zip(repeats, recorded) {
+                    tell(waiting, Ok(recorded));
+                }
+            }
+            Err(error) => fail(repeats, &error),
+        }
+    }
+
+    /// An event that the database does not take, for a human.
+    async fn refuse(&self, waiting: Waiting, error: &StoreError) {
+        let event = &waiting.event;
+        tracing::error!(event.key = %event.key, cause = cause(error), "the database refuses this event");
+        self.quarantine.keep_event(event);
+        let raised = self.in_time(self.raise(event)).await;
+        if let Err(error) = raised {
+            tracing::error!(event.key = %event.key, cause = cause(&error), "attention could not be raised");
+        }
+        tell(waiting, Err(Unrecorded::Unrecordable));
+    }
+
+    async fn raise(&self, event: &Event) -> Result<(), StoreError> {
+        let item = NewAttention {
+            code: AttentionCode::Unrecordable,
+            source: event.key.as_str().to_owned(),
+            merchant: event.merchant.clone(),
+            provider: Some(event.provider),
+            account: Some(event.account.clone()),
+            order_id: None,
+            trade_id: None,
+            event_id: None,
+            explanation:
+                "The database refuses a genuine event of this account. It is kept in the quarantine; \
+                          the provider was told to send it again."
+                    .to_owned(),
+        };
+        let mut tx = self.store.begin().await?;
+        attention::raise(&mut tx, &item, self.clock.now()).await?;
+        tx.commit().await
+    }
+
+    /// A database that hangs may not hold the committer.
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        tokio::time::timeout(self.options.ack_deadline, work)
+            .await
+            .unwrap_or_else(|_| Err(StoreError::timed_out()))
+    }
+}
+
+/// `first` and what waits behind it, up to the limits; the one that would exceed them goes to `over`.
+fn gather(first: Waiting, queue: &mut mpsc::Receiver<Waiting>, over: &mut Option<Waiting>) -> Vec<Waiting> {
+    let mut bytes = batch_bytes(&first.event);
+    let mut batch = vec![first];
+    while batch.len() < BATCH_ROWS {
+        let Ok(next) = queue.try_recv() else {
+            break;
+        };
+        bytes = bytes.saturating_add(batch_bytes(&next.event));
+        if bytes > BATCH_BYTES {
+            *over = Some(next);
+            break;
+        }
+        batch.push(next);
+    }
+    batch
+}
+
+fn fail(batch: Vec<Waiting>, error: &StoreError) {
+    if batch.is_empty() {
+        return;
+    }
+    tracing::warn!(events = batch.len(), %error, cause = cause(error), "not recorded, the providers will retry");
+    for waiting in batch {
+        tell(waiting, Err(Unrecorded::Unavailable));
+    }
+}
+
+/// Whoever asked may have gone; what was recorded stays recorded.
+fn tell(waiting: Waiting, recorded: Result<Recorded, Unrecorded>) {
+    drop(waiting.answer.send(recorded));
+}
+
+fn cause(error: &StoreError) -> Option<String> {
+    std::error::Error::source(error).map(ToString::to_string)
+}
+
+fn note_last_event(event: &Event) {
+    let micros = u64::try_from(event.received_at.micros()).unwrap_or_default();
+    gauge!(names::LAST_EVENT, "provider" => event.provider.as_str(), "account" => event.account.clone())
+        .set(std::time::Duration::from_micros(micros).as_secs_f64());
+}

@@ -1,0 +1,72 @@
+//! The public listener: where providers call. Verify, record, answer exactly.
+//!
+//! [`receive`] takes one request through the whole path, [`recorder`] makes it durable together with its
+//! neighbours, [`reply`] says what the provider expects to hear. Nothing but `POST /notify/{provider}/{account}`
+//! lives here, and nothing here tells a stranger what exists.
+
+mod body;
+mod committer;
+mod origin;
+pub mod quarantine;
+pub mod receive;
+pub mod recorder;
+mod reply;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use tokio::sync::Semaphore;
+
+pub use quarantine::Quarantine;
+pub use recorder::{Recorder, RecorderOptions, Unrecorded};
+
+use crate::config::ServerConfig;
+use crate::provider::Registry;
+use crate::telemetry::Health;
+use crate::time::Clock;
+
+/// What receiving needs; clones share it.
+#[derive(Clone, Debug)]
+pub struct Ingress {
+    /// The accounts; a reload swaps them.
+    pub registry: Arc<ArcSwap<Registry>>,
+    /// The way into the store.
+    pub recorder: Recorder,
+    /// Where refusals go.
+    pub quarantine: Quarantine,
+    /// Limits of the listener.
+    pub server: Arc<ServerConfig>,
+    /// The present.
+    pub clock: Clock,
+    /// Whether the drain has begun: then new requests are answered 503, and those that were taken as ever.
+    pub health: Arc<Health>,
+    in_flight: Arc<Semaphore>,
+}
+
+impl Ingress {
+    /// For one process.
+    pub fn new(
+        registry: Arc<ArcSwap<Registry>>,
+        recorder: Recorder,
+        quarantine: Quarantine,
+        server: ServerConfig,
+        clock: Clock,
+        health: Arc<Health>,
+    ) -> Self {
+        Self {
+            registry,
+            recorder,
+            quarantine,
+            in_flight: Arc::new(Semaphore::new(server.max_in_flight)),
+            server: Arc::new(server),
+            clock,
+            health,
+        }
+    }
+
+    /// The whole public listener.
+    pub fn router(self) -> Router {
+        Router::new().fallback(receive::receive).with_state(self)
+    }
+}

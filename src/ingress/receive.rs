@@ -1,0 +1,183 @@
+//! One request from its head to its answer.
+//!
+//! Only raw bytes are looked at: a form or JSON extractor would decode what is signed as it was sent. Verifying
+//! runs right here and not on a blocking thread: it takes some 20 µs, which is what the hop would cost, and
+//! the number in flight is limited. What is refused is logged once, by event field and reason, never with what
+//! was sent.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use http::Method;
+use metrics::{counter, gauge, histogram};
+use tokio::time::Instant;
+
+use super::{Ingress, Unrecorded, body, origin, reply};
+use crate::crash;
+use crate::event::{Notification, ProviderName};
+use crate::provider::{Reason, Refusal, Registered, Verdict, Verified};
+use crate::store::Recorded;
+use crate::telemetry::metrics::names;
+
+/// Answers any request to the public listener.
+pub(super) async fn receive(State(ingress): State<Ingress>, request: Request) -> Response {
+    let began = Instant::now();
+    let Some((provider, account)) = segments(request.uri().path()) else {
+        return reply::not_found();
+    };
+    if request.method() != Method::POST {
+        return reply::wrong_method();
+    }
+    let registry = ingress.registry.load();
+    let known = provider
+        .parse()
+        .ok()
+        .and_then(|provider: ProviderName| registry.get(provider, account));
+    let Some(account) = known.map(Arc::clone) else {
+        return reply::not_found();
+    };
+    drop(registry);
+    let response = ingress.answer(&account, request).await;
+    histogram!(names::ACK_SECONDS, "provider" => account.provider.as_str())
+        .record(began.elapsed().as_secs_f64());
+    response
+}
+
+/// `/notify/{provider}/{account}`, exactly: an account has one spelling, and Antom signs it.
+fn segments(path: &str) -> Option<(&str, &str)> {
+    let (provider, account) = path.strip_prefix("/notify/")?.split_once('/')?;
+    let whole = !provider.is_empty() && !account.is_empty() && !account.contains('/');
+    whole.then_some((provider, account))
+}
+
+impl Ingress {
+    async fn answer(&self, account: &Registered, request: Request) -> Response {
+        let received_at = self.clock.now();
+        let (head, request_body) = request.into_parts();
+        let permit = self.in_flight.try_acquire();
+        if permit.is_err() || self.health.is_draining() {
+            count(account, "unavailable", "none");
+            return reply::verdict(account, Verdict::Unavailable, reply::unread(&head.headers));
+        }
+        let body = match self.body(request_body).await {
+            Ok(body) => body,
+            Err(why) => {
+                tracing::info!(provider = %account.provider, account = account.account, ?why, "no body");
+                count(account, "refused", "no_body");
+                return reply::no_body(why);
+            }
+        };
+        let peer = head.extensions.get::<SocketAddr>().map(SocketAddr::ip);
+        let notification = Notification {
+            path: head.uri.path().to_owned(),
+            remote_addr: origin::origin(peer, &head.headers, &self.server.trusted_proxies),
+            headers: head.headers,
+            body,
+            received_at,
+        };
+        let verdict = match account.judge(&notification) {
+            Ok(verified) => self.record(account, &notification, verified).await,
+            Err(refusal) => self.refuse(account, &notification, &refusal),
+        };
+        crash::point(crash::Point::IngressBeforeAck);
+        reply::verdict(account, verdict, &notification.body)
+    }
+
+    async fn body(&self, body: Body) -> Result<bytes::Bytes, body::NoBody> {
+        body::read(body, self.server.max_body, self.server.body_timeout).await
+    }
+
+    async fn record(&self, account: &Registered, notification: &Notification, verified: Verified) -> Verdict {
+        if let Some(signed_at) = verified.signed_at {
+            let offset = notification.received_at.micros_since(signed_at);
+            gauge!(names::CLOCK_OFFSET, "provider" => account.provider.as_str()).set(seconds(offset));
+        }
+        let event = Arc::new(account.event(notification, verified));
+        let key = event.key.clone();
+        match self.recorder.record(event).await {
+            Ok(recorded) => {
+                let outcome = match recorded {
+                    Recorded::Fresh => "recorded",
+                    Recorded::Duplicate { .. } => "duplicate",
+                    Recorded::Conflict { event_id } => {
+                        tracing::warn!(event.key = %key, event.id = %event_id,
+                            "the same event came with other content: both are kept, the first one counts");
+                        "conflict"
+                    }
+                };
+                count(account, outcome, "none");
+                Verdict::Accepted
+            }
+            Err(Unrecorded::Unrecordable) => {
+                count(account, "refused", Reason::Unrecordable.as_str());
+                Reason::Unrecordable.verdict()
+            }
+            Err(Unrecorded::Overloaded | Unrecorded::Unavailable) => {
+                count(account, "unavailable", "none");
+                Verdict::Unavailable
+            }
+        }
+    }
+
+    fn refuse(&self, account: &Registered, notification: &Notification, refusal: &Refusal) -> Verdict {
+        let Refusal { reason, detail } = refusal;
+        count(account, "refused", reason.as_str());
+        if *reason == Reason::Probe {
+            tracing::debug!(provider = %account.provider, account = account.account, "signature probe refused, as it should be");
+        } else {
+            tracing::warn!(
+                provider = %account.provider,
+                account = account.account,
+                %reason,
+                detail,
+                remote_addr = notification.remote_addr.map(tracing::field::display),
+                "notification refused"
+            );
+        }
+        self.quarantine.keep(account, notification, refusal);
+        reason.verdict()
+    }
+}
+
+fn count(account: &Registered, outcome: &'static str, reason: &'static str) {
+    counter!(
+        names::NOTIFICATIONS,
+        "provider" => account.provider.as_str(),
+        "account" => account.account.clone(),
+        "outcome" => outcome,
+        "reason" => reason
+    )
+    .increment(1);
+}
+
+/// Microseconds as seconds, with their sign.
+fn seconds(micros: i64) -> f64 {
+    let size = Duration::from_micros(micros.unsigned_abs()).as_secs_f64();
+    if micros < 0 { size.copysign(-1.0) } else { size }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notify_path_has_one_spelling() {
+        assert_eq!(segments("/notify/alipay/shop-cn"), Some(("alipay", "shop-cn")));
+        for other in [
+            "/",
+            "/notify",
+            "/notify/alipay",
+            "/notify/alipay/",
+            "/notify//a",
+            "/notify/a/b/",
+            "/notify/a/b/c",
+            "//notify/a/b",
+        ] {
+            assert_eq!(segments(other), None, "{other}");
+        }
+    }
+}

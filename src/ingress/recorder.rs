@@ -1,0 +1,129 @@
+//! Group commit, the waiting side: a bounded queue in front of the one who commits.
+//!
+//! A request puts its event into the queue and waits for the answer; the [committer](super::committer) takes
+//! all that wait. While one commit is in flight the next batch gathers, so batches grow with load and a lone
+//! request waits for nothing; there is no timer. A request that is cancelled or runs out of time takes nothing
+//! with it: its event is in the queue and is recorded with its batch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use super::committer::Committer;
+use super::quarantine::Quarantine;
+use crate::event::Event;
+use crate::store::events::batch_bytes;
+use crate::store::outbox::Handoff;
+use crate::store::{Recorded, Store};
+use crate::time::Clock;
+
+/// Most requests in the queue.
+const ROOM: usize = 4096;
+
+/// Most bytes in the queue and in the commit.
+const ROOM_BYTES: usize = 32 * 1024 * 1024;
+
+/// Why an event was not recorded. The provider is told to come again in every case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unrecorded {
+    /// No room in the queue.
+    #[error("overloaded")]
+    Overloaded,
+    /// The store did not commit it in time, or not at all as far as is known.
+    #[error("store unavailable")]
+    Unavailable,
+    /// The database refuses this very event; it is in the quarantine and a human was told.
+    #[error("unrecordable")]
+    Unrecordable,
+}
+
+/// How a recorder works.
+#[derive(Debug)]
+pub struct RecorderOptions {
+    /// How long a request waits, and how long a commit may take.
+    pub ack_deadline: Duration,
+    /// Where fresh events go at once, claimed: this process's relay or worker, if it has one.
+    pub handoff: Option<mpsc::Sender<Handoff>>,
+    /// What claims are made under.
+    pub process_id: String,
+    /// Most requests in the queue.
+    pub room: usize,
+}
+
+impl RecorderOptions {
+    /// Without a hand-off.
+    pub fn new(ack_deadline: Duration, process_id: impl Into<String>) -> Self {
+        Self {
+            ack_deadline,
+            handoff: None,
+            process_id: process_id.into(),
+            room: ROOM,
+        }
+    }
+}
+
+/// The way into the store; clones share the queue.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    queue: mpsc::Sender<Waiting>,
+    bytes: Arc<Semaphore>,
+    ack_deadline: Duration,
+}
+
+/// An event in the queue, and who wants to know.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) event: Arc<Event>,
+    pub(super) answer: oneshot::Sender<Result<Recorded, Unrecorded>>,
+    _bytes: OwnedSemaphorePermit,
+}
+
+impl Recorder {
+    /// Starts the committer on `tasks`; it ends when the last clone is dropped and the queue is empty.
+    pub fn start(
+        store: Store,
+        options: RecorderOptions,
+        quarantine: Quarantine,
+        clock: Clock,
+        tasks: &TaskTracker,
+    ) -> Self {
+        let (queue, waiting) = mpsc::channel(options.room);
+        let ack_deadline = options.ack_deadline;
+        let committer = Committer {
+            store,
+            options,
+            quarantine,
+            clock,
+        };
+        tasks.spawn(committer.run(waiting));
+        Self {
+            queue,
+            bytes: Arc::new(Semaphore::new(ROOM_BYTES)),
+            ack_deadline,
+        }
+    }
+
+    /// Waits until `event`, or the earlier copy it duplicates, is durable.
+    pub async fn record(&self, event: Arc<Event>) -> Result<Recorded, Unrecorded> {
+        let until = Instant::now() + self.ack_deadline;
+        let bytes = u32::try_from(batch_bytes(&event).clamp(1, ROOM_BYTES)).unwrap_or(u32::MAX);
+        let bytes = Arc::clone(&self.bytes)
+            .try_acquire_many_owned(bytes)
+            .map_err(|_| Unrecorded::Overloaded)?;
+        let (answer, answered) = oneshot::channel();
+        self.queue
+            .try_send(Waiting {
+                event,
+                answer,
+                _bytes: bytes,
+            })
+            .map_err(|_| Unrecorded::Overloaded)?;
+        match tokio::time::timeout_at(until, answered).await {
+            Ok(Ok(recorded)) => recorded,
+            Ok(Err(_)) | Err(_) => Err(Unrecorded::Unavailable),
+        }
+    }
+}
