@@ -32,7 +32,7 @@
 //!    ([`idempotency`]).
 //!
 //! Around the path: [`config`] is read once and handed down as values, [`time`] is the only clock,
-//! [`telemetry`] what the process says about itself, `app` puts a process together and drains it, and [`cli`] is
+//! [`telemetry`] what the process says about itself, [`app`] puts a process together and drains it, and [`cli`] is
 //! how people reach it.
 //!
 //! # What always holds
@@ -81,6 +81,7 @@ pub mod api;
 pub mod idempotency;
 
 // Around the path.
+pub mod app;
 pub mod cli;
 pub mod config;
 pub mod crash;

@@ -8,6 +8,7 @@ mod check;
 pub mod failure;
 mod init;
 pub mod output;
+mod serve;
 mod verify;
 
 use std::path::PathBuf;
@@ -61,6 +62,8 @@ impl Globals {
 /// The commands, in the order a newcomer needs them.
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the daemon
+    Serve(serve::Args),
     /// Write the commented example configuration
     Init(init::Args),
     /// Judge the configuration, its keys, and what it points at
@@ -78,6 +81,7 @@ pub fn run(command_line: CommandLine) -> anyhow::Result<ExitCode> {
         .context("cannot start threads")?;
     runtime.block_on(async {
         match command {
+            Command::Serve(args) => serve::run(args, &globals).await,
             Command::Init(args) => init::run(args, &globals),
             Command::Check(args) => check::run(args, &globals),
             Command::Verify(args) => verify::run(&args, &globals),

@@ -45,8 +45,12 @@ impl StoreError {
 }
 
 impl From<MigrateError> for StoreError {
+    /// A database that is away is away also for a migration; anything else is about the schema.
     fn from(error: MigrateError) -> Self {
-        Self::Migration(error)
+        match error {
+            MigrateError::Execute(cause) if !matches!(cause, sqlx::Error::Database(_)) => Self::from(cause),
+            other => Self::Migration(other),
+        }
     }
 }
 

@@ -163,11 +163,17 @@ impl Store {
         match self {
             Self::Postgres(pool) => {
                 // An index over many rows may take longer than any statement of daily work.
-                let mut conn = pool.acquire().await?.detach();
-                sqlx::query("set statement_timeout = 0")
-                    .execute(&mut conn)
-                    .await?;
-                POSTGRES_MIGRATIONS.run(&mut conn).await?;
+                let unhurried = postgres::pool(
+                    pool.connect_options().as_ref().clone(),
+                    &StoreOptions {
+                        max_connections: 1,
+                        statement_timeout: Duration::ZERO,
+                        ..StoreOptions::default()
+                    },
+                );
+                let migrated = POSTGRES_MIGRATIONS.run(&unhurried).await;
+                unhurried.close().await;
+                migrated?;
             }
             Self::Sqlite(pools) => SQLITE_MIGRATIONS.run(&pools.writer).await?,
         }
@@ -187,6 +193,17 @@ impl Store {
         match self {
             Self::Postgres(_) => postgres,
             Self::Sqlite(_) => sqlite,
+        }
+    }
+
+    /// Lets go of every connection; whoever is still at work hears [`StoreError::Unavailable`].
+    pub async fn close(&self) {
+        match self {
+            Self::Postgres(pool) => pool.close().await,
+            Self::Sqlite(pools) => {
+                pools.reader.close().await;
+                pools.writer.close().await;
+            }
         }
     }
 

@@ -11,5 +11,6 @@ mod house;
 mod support;
 
 mod idempotency;
+mod recorder;
 mod store_contract;
 mod store_events;

@@ -1,0 +1,313 @@
+//! Puts a process together from its configuration, and takes it apart again in the order that loses nothing.
+//!
+//! Everything is started here and owned by one of three stages, which end one after the other: the public side
+//! (what was taken is answered), the flows behind it (what was begun is finished), the private side (until the
+//! end it can be asked how things stand). A database that is down does not keep the process down: it starts,
+//! answers 503, and migrates as soon as it can.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use secrecy::ExposeSecret as _;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api::{self, ApiState, Sampler, Tokens};
+use crate::config::{Config, ServerConfig, TokenFileError, local_tokens};
+use crate::event::new_id;
+use crate::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
+use crate::listener::{Listener, ListenerOptions};
+use crate::provider::Registry;
+use crate::store::{DaemonLock, DaemonLockError, Store, StoreError, StoreOptions};
+use crate::telemetry::{Health, Metrics};
+use crate::time::Clock;
+
+/// Between two attempts to migrate while the database is away.
+const COME_AGAIN: Duration = Duration::from_millis(500);
+
+/// Between two attempts to migrate when the schema itself is the trouble.
+const ASK_FOR_HELP: Duration = Duration::from_secs(30);
+
+/// Connections kept for the recorder alone: one for the commit in flight, one for when that one breaks.
+const RECORDER_CONNECTIONS: u32 = 2;
+
+/// Connections of the private listener.
+const ADMIN_CONNECTIONS: usize = 256;
+
+/// A part of the daemon that a process may run alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
+pub enum Role {
+    /// Takes notifications.
+    Ingress,
+    /// Publishes what is stored.
+    Relay,
+    /// Applies events to orders.
+    Worker,
+    /// Answers operators and programs.
+    Api,
+}
+
+impl Role {
+    /// All of them: what a process runs that was told nothing else.
+    pub const ALL: [Self; 4] = [Self::Ingress, Self::Relay, Self::Worker, Self::Api];
+}
+
+/// Why a process does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A second daemon on one SQLite file.
+    #[error(transparent)]
+    Lock(#[from] DaemonLockError),
+    /// The database cannot be used; one that is merely away is waited for.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No token for the private API.
+    #[error("no token for the private API")]
+    Token(#[from] TokenFileError),
+    /// The address is taken, or not ours.
+    #[error("cannot listen on {addr}")]
+    Bind {
+        /// Which.
+        addr: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The metrics recorder.
+    #[error("cannot count: {0}")]
+    Metrics(String),
+}
+
+/// A running process.
+#[derive(Debug)]
+pub struct App {
+    notify_addr: Option<SocketAddr>,
+    admin_addr: SocketAddr,
+    registry: Arc<ArcSwap<Registry>>,
+    health: Arc<Health>,
+    store: Store,
+    public: Stage,
+    flows: Stage,
+    private: Stage,
+    _lock: Option<DaemonLock>,
+}
+
+/// Tasks that end together.
+#[derive(Debug, Default)]
+struct Stage {
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Stage {
+    /// Tells the tasks to end and waits until they have.
+    async fn end(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl App {
+    /// Starts the parts named by `roles`. Both listeners are bound when this returns, and the schema is up to
+    /// date unless the database is away.
+    pub async fn start(
+        config: Config,
+        registry: Registry,
+        roles: &[Role],
+        clock: Clock,
+    ) -> Result<Self, StartError> {
+        let lock = config
+            .store
+            .sqlite_file
+            .as_deref()
+            .map(DaemonLock::take)
+            .transpose()?;
+        let metrics = Metrics::install().map_err(|error| StartError::Metrics(error.to_string()))?;
+        let options = StoreOptions {
+            max_connections: config.store.max_connections,
+            acquire_timeout: config.store.acquire_timeout,
+            ..StoreOptions::default()
+        };
+        let store = Store::open(config.store.url.expose_secret(), &options).await?;
+        let health = Arc::new(Health::new(roles.contains(&Role::Ingress)));
+        let (public, flows, private) = (Stage::default(), Stage::default(), Stage::default());
+        let registry = Arc::new(ArcSwap::from_pointee(registry));
+        let process_id = new_id(clock.now());
+
+        // The private side is in every process: each is asked how it is.
+        let tokens = Tokens::new(&local_tokens(&config)?);
+        let state = ApiState::new(
+            store.clone(),
+            tokens,
+            Arc::clone(&health),
+            metrics.clone(),
+            clock.clone(),
+        );
+        let admin = bind(config.server.admin_addr, &config.server, ADMIN_CONNECTIONS).await?;
+        let admin_addr = address(&admin, config.server.admin_addr)?;
+        private
+            .tasks
+            .spawn(admin.serve(api::router(state), private.stop.clone()));
+        let sampler = Sampler::new(
+            store.clone(),
+            Arc::clone(&health),
+            metrics,
+            registry.load_full(),
+            clock.clone(),
+        );
+        private.tasks.spawn(sample(sampler, private.stop.clone()));
+
+        // Relay and worker start here, on `flows`, before the ingress that hands over to them.
+
+        let mut notify_addr = None;
+        if roles.contains(&Role::Ingress) {
+            let server = &config.server;
+            let recording = store.dedicated(&StoreOptions {
+                max_connections: RECORDER_CONNECTIONS,
+                statement_timeout: server.ack_deadline,
+                ..options
+            });
+            let quarantine = Quarantine::start(store.clone(), &public.tasks);
+            let recorder = Recorder::start(
+                recording,
+                RecorderOptions::new(server.ack_deadline, process_id),
+                quarantine.clone(),
+                clock.clone(),
+                &public.tasks,
+            );
+            let ingress = Ingress::new(
+                Arc::clone(&registry),
+                recorder,
+                quarantine,
+                server.clone(),
+                clock,
+                Arc::clone(&health),
+            );
+            let notify = bind(server.notify_addr, server, server.max_connections).await?;
+            notify_addr = Some(address(&notify, server.notify_addr)?);
+            public
+                .tasks
+                .spawn(notify.serve(ingress.router(), public.stop.clone()));
+        }
+        if config.store.migrate {
+            migrate(&store, &flows).await?;
+        }
+        Ok(Self {
+            notify_addr,
+            admin_addr,
+            registry,
+            health,
+            store,
+            public,
+            flows,
+            private,
+            _lock: lock,
+        })
+    }
+
+    /// Where providers call; `None` without the role `ingress`.
+    pub fn notify_addr(&self) -> Option<SocketAddr> {
+        self.notify_addr
+    }
+
+    /// Where the private side listens.
+    pub fn admin_addr(&self) -> SocketAddr {
+        self.admin_addr
+    }
+
+    /// The database.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Judges from now on by these accounts and keys.
+    pub fn reload(&self, registry: Registry) {
+        self.registry.store(Arc::new(registry));
+    }
+
+    /// Takes nothing new, answers what was taken, finishes what was begun, ends.
+    pub async fn shutdown(self) {
+        self.health.begin_drain();
+        self.public.end().await;
+        self.flows.end().await;
+        self.private.end().await;
+        self.store.close().await;
+    }
+}
+
+async fn bind(
+    addr: SocketAddr,
+    server: &ServerConfig,
+    max_connections: usize,
+) -> Result<Listener, StartError> {
+    let options = ListenerOptions {
+        max_connections,
+        header_timeout: server.header_timeout,
+        drain_deadline: server.drain_deadline,
+    };
+    Listener::bind(addr, options)
+        .await
+        .map_err(|source| StartError::Bind { addr, source })
+}
+
+fn address(listener: &Listener, addr: SocketAddr) -> Result<SocketAddr, StartError> {
+    listener
+        .local_addr()
+        .map_err(|source| StartError::Bind { addr, source })
+}
+
+/// Migrates now, or, if the database is away, as soon as it is back.
+async fn migrate(store: &Store, flows: &Stage) -> Result<(), StartError> {
+    match store.migrate().await {
+        Ok(()) => Ok(()),
+        Err(error) if error.is_transient() => {
+            warn(&error, "the database is away; it is migrated when it comes");
+            flows
+                .tasks
+                .spawn(migrate_later(store.clone(), flows.stop.clone()));
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn migrate_later(store: Store, stop: CancellationToken) {
+    let mut pause = COME_AGAIN;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        match store.migrate().await {
+            Ok(()) => {
+                tracing::info!("the database is there and up to date");
+                return;
+            }
+            Err(error) if error.is_transient() => pause = COME_AGAIN,
+            Err(error) => {
+                warn(&error, "the database is there, but cannot be brought up to date");
+                pause = ASK_FOR_HELP;
+            }
+        }
+    }
+}
+
+async fn sample(mut sampler: Sampler, stop: CancellationToken) {
+    loop {
+        if let Err(error) = sampler.step().await {
+            warn(&error, "the store could not be counted");
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(Sampler::EVERY) => {}
+        }
+    }
+}
+
+fn warn(error: &StoreError, what: &str) {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    tracing::warn!(%error, cause, "{what}");
+}

@@ -1,0 +1,216 @@
+//! Group commit on real databases: each waiter hears the truth about its own event, whatever its neighbours do.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use payhook::event::{Event, EventId, EventKey};
+use payhook::ingress::{Quarantine, Recorder, RecorderOptions, Unrecorded};
+use payhook::store::outbox::Handoff;
+use payhook::store::{Recorded, Store, Tx};
+use payhook::time::Clock;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use crate::support::events::{event, events};
+use crate::support::store::{FreshStore, on_both_stores};
+
+/// Longer than anything takes that is not meant to hang.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Running {
+    recorder: Recorder,
+    tasks: TaskTracker,
+}
+
+fn start(store: &Store, options: RecorderOptions) -> Running {
+    let tasks = TaskTracker::new();
+    let quarantine = Quarantine::start(store.clone(), &tasks);
+    let recorder = Recorder::start(store.clone(), options, quarantine, Clock::system(), &tasks);
+    Running { recorder, tasks }
+}
+
+fn patient() -> RecorderOptions {
+    RecorderOptions::new(PATIENCE, "daemon-1")
+}
+
+impl Running {
+    /// All at once; the answers in the order of the events.
+    async fn record_all(&self, events: &[Arc<Event>]) -> Vec<Result<Recorded, Unrecorded>> {
+        let all = events.iter().map(|event| self.recorder.record(Arc::clone(event)));
+        futures_util::future::join_all(all).await
+    }
+
+    /// Ends as a drain does: the queue is emptied first.
+    async fn end(self) {
+        drop(self.recorder);
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+/// Keeps every writer out of `events` until it is dropped.
+async fn hold(store: &Store) -> Tx {
+    let mut tx = store.begin().await.unwrap();
+    if let Tx::Postgres(conn) = &mut tx {
+        sqlx::query("lock table events in exclusive mode")
+            .execute(&mut **conn)
+            .await
+            .unwrap();
+    }
+    tx
+}
+
+async fn stored(fresh: &FreshStore) -> i64 {
+    fresh.number("select count(*) from events").await
+}
+
+async fn until(what: &str, mut reached: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !reached().await {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+on_both_stores! {
+    async fn each_hears_how_its_own_event_ended(fresh) {
+        let running = start(&fresh.store, patient());
+        let batch = events(600);
+        let answers = running.record_all(&batch).await;
+        assert!(answers.iter().all(|answer| *answer == Ok(Recorded::Fresh)), "{answers:?}");
+        let mut again = (*batch[0]).clone();
+        again.id = EventId::new(again.received_at);
+        let answers = running.record_all(&[
+            Arc::new(again),
+            Arc::new(event("2", b"other content")),
+            Arc::new(event("new", b"content")),
+        ]).await;
+        assert_eq!(answers, [
+            Ok(Recorded::Duplicate { event_id: batch[0].id.clone() }),
+            Ok(Recorded::Conflict { event_id: batch[1].id.clone() }),
+            Ok(Recorded::Fresh),
+        ]);
+        running.end().await;
+        assert_eq!(stored(&fresh).await, 601);
+        assert_eq!(fresh.number("select count(*) from outbox where kind = 'event'").await, 601);
+    }
+
+    async fn fifty_copies_at_once_are_one_event(fresh) {
+        let running = start(&fresh.store, patient());
+        let copies: Vec<_> = (0..50).map(|_| Arc::new(event("1", b"content"))).collect();
+        let answers = running.record_all(&copies).await;
+        let fresh_ones = answers.iter().filter(|answer| **answer == Ok(Recorded::Fresh)).count();
+        assert_eq!(fresh_ones, 1);
+        let duplicates = answers.iter().filter(|answer| matches!(answer, Ok(Recorded::Duplicate { .. }))).count();
+        assert_eq!(duplicates, 49);
+        assert_eq!(stored(&fresh).await, 1);
+    }
+
+    async fn the_culprit_of_a_batch_is_found_and_its_neighbours_are_recorded(fresh) {
+        let running = start(&fresh.store, patient());
+        let mut batch = events(20);
+        let mut culprit = event("culprit", b"content");
+        culprit.key = EventKey::from_text("x".repeat(201));
+        batch.insert(7, Arc::new(culprit));
+        // The first is taken alone and waits; the others gather behind it and go together.
+        let held = hold(&fresh.store).await;
+        let (answers, ()) = tokio::join!(running.record_all(&batch), async { drop(held) });
+        for (n, answer) in answers.iter().enumerate() {
+            let expected = if n == 7 { Err(Unrecorded::Unrecordable) } else { Ok(Recorded::Fresh) };
+            assert_eq!(*answer, expected, "event {n}");
+        }
+        running.end().await;
+        assert_eq!(stored(&fresh).await, 20);
+        assert_eq!(fresh.texts("select reason from quarantine").await, ["unrecordable"]);
+        assert_eq!(fresh.texts("select code from attention").await, ["unrecordable"]);
+        assert_eq!(fresh.texts("select routing_key from messages").await, ["attention.unrecordable"]);
+    }
+
+    async fn a_full_queue_says_so_at_once(fresh) {
+        let mut options = patient();
+        options.room = 4;
+        let running = start(&fresh.store, options);
+        let held = hold(&fresh.store).await;
+        let batch = events(40);
+        let mut waiting = Vec::new();
+        let mut overloaded = 0;
+        for event in &batch {
+            let mut recording = Box::pin(running.recorder.record(Arc::clone(event)));
+            // One look and no waiting: whoever finds no room knows it already.
+            match futures_util::poll!(recording.as_mut()) {
+                Poll::Pending => waiting.push(recording),
+                Poll::Ready(answer) => {
+                    assert_eq!(answer, Err(Unrecorded::Overloaded));
+                    overloaded += 1;
+                }
+            }
+        }
+        // Four wait, and as many as the committer took before it stood: one batch and what was in its hand.
+        assert!(overloaded >= 30, "{overloaded}");
+        drop(held);
+        let answers = futures_util::future::join_all(waiting).await;
+        assert!(answers.iter().all(|answer| *answer == Ok(Recorded::Fresh)), "{answers:?}");
+        assert_eq!(stored(&fresh).await, 40 - overloaded);
+    }
+
+    async fn a_store_that_hangs_is_given_up_at_the_deadline(fresh) {
+        let running = start(&fresh.store, RecorderOptions::new(Duration::from_millis(200), "daemon-1"));
+        let held = hold(&fresh.store).await;
+        let began = Instant::now();
+        let batch = events(10);
+        let answers = running.record_all(&batch).await;
+        assert!(answers.iter().all(|answer| *answer == Err(Unrecorded::Unavailable)), "{answers:?}");
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        drop(held);
+        // The provider comes again, and is taken, whatever became of the first try.
+        until("recorded after all", async || running.recorder.record(Arc::clone(&batch[0])).await.is_ok()).await;
+    }
+
+    async fn a_caller_that_goes_away_takes_nothing_with_it(fresh) {
+        let running = start(&fresh.store, patient());
+        let held = hold(&fresh.store).await;
+        let mut waiting = JoinSet::new();
+        for event in events(30) {
+            let recorder = running.recorder.clone();
+            waiting.spawn(async move {
+                // Polled once: in the queue. Then dropped.
+                let recording = recorder.record(event);
+                tokio::pin!(recording);
+                assert!(futures_util::poll!(recording.as_mut()).is_pending());
+            });
+        }
+        waiting.join_all().await;
+        drop(held);
+        running.end().await;
+        assert_eq!(stored(&fresh).await, 30);
+    }
+
+    async fn fresh_events_are_handed_over_claimed_while_there_is_room(fresh) {
+        let (handoff, mut handed) = mpsc::channel::<Handoff>(2);
+        let mut options = patient();
+        options.handoff = Some(handoff);
+        let running = start(&fresh.store, options);
+        let batch = events(3);
+        for event in &batch {
+            assert_eq!(running.recorder.record(Arc::clone(event)).await, Ok(Recorded::Fresh));
+        }
+        // Of a duplicate nothing is handed over, and its reserved place is given back.
+        let duplicate = running.recorder.record(Arc::new(event("1", b"content 1"))).await;
+        assert_eq!(duplicate, Ok(Recorded::Duplicate { event_id: batch[0].id.clone() }));
+        for expected in &batch[..2] {
+            let Handoff { event, claimed_until } = handed.recv().await.unwrap();
+            assert_eq!(event.id, expected.id);
+            assert!(claimed_until > Instant::now());
+        }
+        assert!(handed.try_recv().is_err());
+        let claimed = fresh.texts("select id from outbox where claimed_by = 'daemon-1'").await;
+        let expected = batch[..2].iter().map(|event| event.id.to_string());
+        assert_eq!(claimed.into_iter().collect::<BTreeSet<_>>(), expected.collect());
+        let unclaimed = fresh.texts("select id from outbox where claimed_by is null and due_at = created_at").await;
+        assert_eq!(unclaimed, [batch[2].id.to_string()]);
+    }
+}
