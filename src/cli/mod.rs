@@ -4,9 +4,15 @@
 //! anyhow::Result<ExitCode>` in a file of its own. Results go to stdout through [`output::Output`], logs and
 //! errors to stderr. Exit codes: 0 done, 1 failed, 2 usage, configuration or unreadable file ([`failure`]).
 
+mod attention;
 mod check;
+pub mod client;
+mod dead;
+mod events;
 pub mod failure;
 mod init;
+mod listing;
+mod orders;
 pub mod output;
 mod serve;
 mod verify;
@@ -70,6 +76,14 @@ enum Command {
     Check(check::Args),
     /// Judge a request from a file, step by step
     Verify(verify::Args),
+    /// What came, and what became of it
+    Events(events::Args),
+    /// How orders stand, and why
+    Orders(orders::Args),
+    /// What needs a human
+    Attention(attention::Args),
+    /// What could not be applied
+    Dead(dead::Args),
 }
 
 /// Runs the command that was asked for.
@@ -85,6 +99,10 @@ pub fn run(command_line: CommandLine) -> anyhow::Result<ExitCode> {
             Command::Init(args) => init::run(args, &globals),
             Command::Check(args) => check::run(args, &globals),
             Command::Verify(args) => verify::run(&args, &globals),
+            Command::Events(args) => events::run(args, &globals).await,
+            Command::Orders(args) => orders::run(args, &globals).await,
+            Command::Attention(args) => attention::run(args, &globals).await,
+            Command::Dead(args) => dead::run(args, &globals).await,
         }
     })
 }

@@ -1,6 +1,7 @@
 //! The private listener, asked through its router over real stores: who may see what, and in which words.
 
 mod attention;
+mod client;
 mod events;
 mod health;
 

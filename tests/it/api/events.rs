@@ -3,7 +3,7 @@
 use super::*;
 
 /// What a stranger may have sent: every byte, control characters and markup.
-const BODY: &[u8] = b"\0\xff<script>\x1b[2J";
+pub(super) const BODY: &[u8] = b"\0\xff<script>\x1b[2J";
 
 struct Planted<'a> {
     id: &'a str,
@@ -31,7 +31,7 @@ async fn plant(fresh: &FreshStore, event: Planted<'_>) {
         .unwrap();
 }
 
-async fn planted(fresh: &FreshStore) -> Api {
+pub(super) async fn planted(fresh: &FreshStore) -> Api {
     for (n, id) in ["e1", "e2", "e3", "e4", "e5"].into_iter().enumerate() {
         let at = i64::try_from(n).unwrap() * 1_000_000;
         plant(
