@@ -11,6 +11,8 @@ mod house;
 mod support;
 
 mod idempotency;
+mod ingress;
+mod quarantine;
 mod recorder;
 mod store_contract;
 mod store_events;

@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use payhook::store::{Store, StoreOptions};
@@ -20,7 +21,7 @@ pub(crate) struct FreshStore {
     /// What `[store] url` would say.
     pub(crate) url: String,
     /// Holds the SQLite file; removed at the end.
-    _folder: TempDir,
+    folder: Arc<TempDir>,
 }
 
 impl FreshStore {
@@ -47,7 +48,7 @@ impl FreshStore {
         Self {
             store,
             url,
-            _folder: folder,
+            folder: Arc::new(folder),
         }
     }
 
@@ -65,7 +66,11 @@ impl FreshStore {
 
     /// Runs `test` on SQLite.
     pub(crate) async fn with_sqlite<F: Future<Output = ()>>(test: impl FnOnce(Self) -> F) {
-        test(Self::sqlite().await).await;
+        let fresh = Self::sqlite().await;
+        // An async block that uses one field takes only that one with it; the file stays all the same.
+        let folder = Arc::clone(&fresh.folder);
+        test(fresh).await;
+        drop(folder);
     }
 
     /// Whether this is Postgres, where a text must differ.

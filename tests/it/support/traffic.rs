@@ -19,7 +19,7 @@ use serde_json::json;
 /// The serial under which the sample WeChat key is configured.
 const WECHAT_KEY_ID: &str = "PUB_KEY_ID_0100000000";
 /// Stripe's throw-away signing secret.
-const STRIPE_SECRET: &str = "whsec_traffic_throw_away";
+pub(crate) const STRIPE_SECRET: &str = "whsec_traffic_throw_away";
 
 /// Where the samples' keys are.
 pub(crate) fn keys() -> PathBuf {

@@ -1,0 +1,161 @@
+//! The whole process while its database fails: it says so quickly and exactly, and comes back by itself.
+
+use std::time::Duration;
+
+use payhook::app::{App, Role};
+use tokio::time::Instant;
+
+use super::*;
+use crate::support::proxy::{Network, Proxy};
+use crate::support::traffic::{Happening, Sender, Signers, Telling};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The process under test, with its database behind a proxy.
+struct Daemon {
+    app: App,
+    client: reqwest::Client,
+    signers: Signers,
+    sent: std::cell::Cell<usize>,
+}
+
+/// `url` with the proxy in the place of the server.
+fn through(proxy: &Proxy, url: &str) -> String {
+    let (_, database) = url.rsplit_once('/').unwrap();
+    format!("postgres://postgres@{}/{database}", proxy.addr)
+}
+
+/// The server behind `url`, as `host:port`.
+fn server(url: &str) -> String {
+    let (_, rest) = url.rsplit_once('@').unwrap();
+    rest.split('/').next().unwrap().to_owned()
+}
+
+async fn start(url: &str) -> Daemon {
+    let more = format!(
+        "[server]\nnotify_addr = \"127.0.0.1:0\"\nadmin_addr = \"127.0.0.1:0\"\n[store]\nurl = \"{url}\"\n\
+         [[tokens]]\nname = \"t\"\ntoken = \"test-token-of-this-daemon\"\nscopes = [\"read\"]\n"
+    );
+    let (config, registry) = configured(&more);
+    let app = App::start(config, registry, &Role::ALL, Clock::fixed(now()))
+        .await
+        .unwrap();
+    Daemon {
+        app,
+        client: reqwest::Client::new(),
+        signers: Signers::new(),
+        sent: std::cell::Cell::new(0),
+    }
+}
+
+impl Daemon {
+    /// Sends a new event; its answer and how long it took.
+    async fn send(&self) -> (u16, Option<String>, String, Duration) {
+        let number = self.sent.replace(self.sent.get() + 1);
+        let telling = Telling {
+            sender: Sender::Wechat,
+            order_id: format!("order-{number}"),
+            trade_id: format!("42000000012026112900{number:08}"),
+            amount: 8888,
+            number,
+            happening: Happening::Paid,
+        };
+        let request = self.signers.sign(&telling, now());
+        let url = format!("http://{}{}", self.app.notify_addr().unwrap(), request.path);
+        let mut post = self.client.post(url).body(request.body);
+        for (name, value) in &request.headers {
+            post = post.header(name, value);
+        }
+        let began = Instant::now();
+        let answer = post.send().await.unwrap();
+        let status = answer.status().as_u16();
+        let retry_after = answer
+            .headers()
+            .get("retry-after")
+            .map(|value| value.to_str().unwrap().to_owned());
+        (status, retry_after, answer.text().await.unwrap(), began.elapsed())
+    }
+
+    async fn acks_within(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        loop {
+            let (status, ..) = self.send().await;
+            if status == 200 {
+                return;
+            }
+            assert!(Instant::now() < until, "still {status}");
+        }
+    }
+
+    async fn says_unavailable(&self) {
+        let (status, retry_after, body, took) = self.send().await;
+        assert_eq!(
+            (status, body.as_str()),
+            (503, r#"{"code":"FAIL","message":"unavailable"}"#)
+        );
+        assert_eq!(retry_after.as_deref(), Some("5"));
+        assert!(took < Duration::from_secs(3), "{took:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_or_silent_network_means_503_and_an_open_one_acks() {
+    FreshStore::with_postgres(|fresh| async move {
+        let proxy = Proxy::to(&server(&fresh.url), Network::Open).await;
+        let daemon = start(&through(&proxy, &fresh.url)).await;
+        daemon.acks_within(Duration::from_secs(2)).await;
+        for broken in [Network::Cut, Network::Silent, Network::Cut] {
+            proxy.set(broken);
+            for _ in 0..3 {
+                daemon.says_unavailable().await;
+            }
+            proxy.set(Network::Open);
+            daemon.acks_within(Duration::from_secs(2)).await;
+        }
+        // Every event that was acked is there; one that was not may be.
+        let acked = fresh.number("select count(*) from events").await;
+        assert!(acked >= 4, "{acked}");
+        tokio::time::timeout(PATIENCE, daemon.app.shutdown())
+            .await
+            .unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_starts_without_its_database_and_migrates_when_it_comes() {
+    FreshStore::with_postgres(|fresh| async move {
+        // As it is before the first start: nothing migrated yet.
+        fresh.by_hand("drop schema public cascade").await.unwrap();
+        fresh.by_hand("create schema public").await.unwrap();
+        let proxy = Proxy::to(&server(&fresh.url), Network::Cut).await;
+        let daemon = start(&through(&proxy, &fresh.url)).await;
+        daemon.says_unavailable().await;
+        proxy.set(Network::Open);
+        daemon.acks_within(Duration::from_secs(10)).await;
+        tokio::time::timeout(PATIENCE, daemon.app.shutdown())
+            .await
+            .unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_daemon_on_one_file_is_refused_and_the_next_one_is_not() {
+    FreshStore::with_sqlite(|fresh| async move {
+        let first = start(&fresh.url).await;
+        first.acks_within(Duration::from_secs(5)).await;
+        let (config, registry) = configured(&format!(
+            "[server]\nnotify_addr = \"127.0.0.1:0\"\nadmin_addr = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"",
+            fresh.url
+        ));
+        let second = App::start(config, registry, &Role::ALL, Clock::fixed(now())).await;
+        let refused = second.map(drop).unwrap_err().to_string();
+        assert!(refused.contains("another payhook daemon"), "{refused}");
+        first.app.shutdown().await;
+        let next = start(&fresh.url).await;
+        next.acks_within(Duration::from_secs(5)).await;
+        next.app.shutdown().await;
+    })
+    .await;
+}
