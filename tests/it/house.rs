@@ -16,6 +16,7 @@ use self::source::Source;
 const EDGES: &[(&str, &[&str])] = &[
     ("time", &[]),
     ("crash", &["config"]),
+    ("listener", &[]),
     ("event", &["time"]),
     ("config", &["event", "time"]),
     ("telemetry", &["event", "config", "time"]),
