@@ -33,9 +33,21 @@ create table outbox (
     attempts     integer not null default 0,       -- applications that failed
     last_error   text,
     unpublishable boolean not null default false,  -- the broker will not take it; a human was told
-    check ((event_id is null) <> (message_id is null))
+    replay_id    text,                             -- of a replay: goes into the message's data.replay
+    replay_reason text,
+    check ((event_id is null) = (kind = 'message') and (message_id is null) = (kind <> 'message')),
+    check ((kind = 'replay') = (replay_id is not null) and (replay_id is null) = (replay_reason is null))
 ) with (fillfactor = 70);
-create index outbox_due on outbox (due_at) where not unpublishable;
+create index outbox_first on outbox (due_at) where published_at is null and not unpublishable;
+create index outbox_again on outbox (due_at) where published_at is not null;
 create index outbox_unpublished on outbox (created_at) where published_at is null;
+create index outbox_replays on outbox (event_id) where kind = 'replay';
 create trigger outbox_never_truncated before truncate on outbox
     for each statement execute function payhook_refuse_change();
+
+-- Every queue that payhook declares, with the moment it was last seen at the broker: one that is missing later
+-- has lost what it held since, whoever was running then.
+create table broker_queues (
+    name    text collate "C" primary key,
+    seen_at bigint not null
+);

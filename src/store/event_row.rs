@@ -23,6 +23,7 @@ macro_rules! select_events {
 const BY_ID: &str = select_events!("id = $1");
 const BY_KEY: &str = select_events!("event_key = $1");
 const BY_IDS: &str = select_events!("id in (");
+const BY_KEYS: &str = select_events!("event_key in (");
 const RAW: &str = "select headers, body from events where merchant = $1 and id = $2";
 
 #[derive(FromRow)]
@@ -87,14 +88,27 @@ impl Store {
 
     /// Many events, in no order; an id that names nothing is left out.
     pub async fn events_by_id(&self, ids: &[EventId]) -> Result<Vec<Arc<Event>>, StoreError> {
-        if ids.is_empty() {
+        self.events_in(BY_IDS, ids.iter().map(EventId::as_str)).await
+    }
+
+    /// Many events by their keys, in no order; a key that is not stored is left out.
+    pub async fn events_by_key(&self, keys: &[EventKey]) -> Result<Vec<Arc<Event>>, StoreError> {
+        self.events_in(BY_KEYS, keys.iter().map(EventKey::as_str)).await
+    }
+
+    async fn events_in(
+        &self,
+        select: &'static str,
+        names: impl ExactSizeIterator<Item = &str>,
+    ) -> Result<Vec<Arc<Event>>, StoreError> {
+        if names.len() == 0 {
             return Ok(Vec::new());
         }
         let rows: Vec<EventRow> = on_pool!(self, |pool| {
-            let mut sql = QueryBuilder::new(BY_IDS);
+            let mut sql = QueryBuilder::new(select);
             let mut list = sql.separated(", ");
-            for id in ids {
-                list.push_bind(id.as_str());
+            for name in names {
+                list.push_bind(name);
             }
             sql.push(")");
             sql.build_query_as().fetch_all(pool).await

@@ -9,7 +9,9 @@
 //! with "database is locked"; readers have their own pool (WAL).
 
 pub mod attention;
+mod broker_queues;
 mod daemon_lock;
+pub mod dead_letters;
 mod error;
 mod event_list;
 mod event_row;
@@ -31,11 +33,14 @@ use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 
+pub use broker_queues::QueueSeen;
 pub use daemon_lock::{DaemonLock, DaemonLockError};
 pub use error::StoreError;
 pub use event_list::{EventFilter, EventView, UNFINISHED};
 pub use event_row::RawNotification;
 pub use events::Recorded;
+
+use crate::time::Timestamp;
 
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -222,6 +227,17 @@ impl Tx {
             Self::Sqlite(tx) => tx.commit().await?,
         }
         Ok(())
+    }
+
+    /// The database's clock. Whatever compares `due_at` must compare with this: the machines that share a
+    /// database need not agree on the time.
+    pub async fn now(&mut self) -> Result<Timestamp, StoreError> {
+        let sql = self.pick(
+            "select (extract(epoch from clock_timestamp()) * 1000000)::bigint",
+            "select cast(unixepoch('subsec') * 1000000 as integer)",
+        );
+        let micros: i64 = on_tx!(self, |conn| sqlx::query_scalar(sql).fetch_one(conn).await)?;
+        Ok(Timestamp::from_micros(micros))
     }
 
     /// The text for this database, where one text cannot serve both.

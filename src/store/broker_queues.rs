@@ -1,0 +1,73 @@
+//! Which queues were at the broker, and when they were last seen there.
+//!
+//! The broker forgets a deleted queue; this table does not. A queue that is missing although it was seen is
+//! one that has lost what it held, and the span since then is what an operator may want to replay.
+
+use crate::event::AttentionCode;
+use crate::store::outbox::{Alarm, tell};
+use crate::store::{Store, StoreError, on_pool, on_tx};
+use crate::time::Timestamp;
+
+const SEEN: &str = "insert into broker_queues (name, seen_at) values ($1, $2) \
+     on conflict (name) do update set seen_at = excluded.seen_at";
+const LAST_SEEN: &str = "select seen_at from broker_queues where name = $1";
+
+/// What is remembered of a queue that is not at the broker now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueSeen {
+    /// It was there then: what it held is gone.
+    Until(Timestamp),
+    /// It is new.
+    Never,
+}
+
+impl Store {
+    /// Notes that `queues` are at the broker now.
+    pub async fn queues_seen<'a>(&self, queues: impl IntoIterator<Item = &'a str>) -> Result<(), StoreError> {
+        let mut tx = self.begin().await?;
+        let now = tx.now().await?.micros();
+        for queue in queues {
+            on_tx!(&mut tx, |conn| sqlx::query(SEEN)
+                .bind(queue)
+                .bind(now)
+                .execute(conn)
+                .await
+                .map(drop))?;
+        }
+        tx.commit().await
+    }
+
+    /// When `queue`, which is missing, was last seen.
+    pub async fn queue_last_seen(&self, queue: &str) -> Result<QueueSeen, StoreError> {
+        let seen: Option<i64> = on_pool!(self, |pool| sqlx::query_scalar(LAST_SEEN)
+            .bind(queue)
+            .fetch_optional(pool)
+            .await)?;
+        Ok(seen.map_or(QueueSeen::Never, |at| {
+            QueueSeen::Until(Timestamp::from_micros(at))
+        }))
+    }
+
+    /// Tells each of `merchants` that `queue` had vanished and is there again, empty. Two daemons that find it
+    /// missing tell it once.
+    pub async fn tell_queue_missing(
+        &self,
+        queue: &str,
+        since: Timestamp,
+        merchants: &[String],
+    ) -> Result<(), StoreError> {
+        let mut tx = self.begin().await?;
+        let now = tx.now().await?;
+        let source = format!("{queue}@{since}");
+        for merchant in merchants {
+            let explanation = format!(
+                "queue {queue} had vanished from the broker and was declared again, empty: what it held, and what \
+                 was published between {since} and {now}, may not have reached its consumer; replay that span if \
+                 it matters"
+            );
+            let alarm = Alarm::new(AttentionCode::QueueMissing, &source, explanation).merchant(merchant);
+            tell(&mut tx, &alarm, now).await?;
+        }
+        tx.commit().await
+    }
+}

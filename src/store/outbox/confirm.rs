@@ -1,0 +1,98 @@
+//! What the broker has confirmed: a message is done, an event waits for its outcome.
+//!
+//! Rows are locked in the order of their ids before anything is decided. `finish_applied` does the same, so
+//! that whichever of relay and worker comes second sees what the first did, and neither leaves a row behind
+//! that nobody is going to delete.
+
+use std::time::Duration;
+
+use super::{id_list, over_ids};
+use crate::store::{Store, StoreError, Tx, on_tx};
+use crate::time::micros;
+
+/// Only where there are row locks.
+const LOCK_ROWS: &str = "select id from outbox where id in \
+     (select json_array_elements_text($1::json)) order by id for update";
+
+const MARK_PUBLISHED: (&str, &str) = over_ids!(
+    "update outbox set published_at = $2, publishes = publishes + 1, claimed_by = null, due_at = \
+     case when claimed_by is null then due_at \
+          else $2 + $3 * (1 << case when publishes < 8 then publishes else 8 end) end \
+     where kind <> 'message' and id in ",
+    ""
+);
+
+const DELETE_DONE: (&str, &str) = over_ids!(
+    "delete from outbox where (kind = 'message' \
+     or exists (select 1 from event_outcomes o where o.event_id = outbox.event_id \
+                and (outbox.kind = 'event' or o.decided_at >= outbox.created_at))) and id in ",
+    ""
+);
+
+const RELEASE: (&str, &str) = over_ids!(
+    "update outbox set due_at = $2, claimed_by = null where claimed_by = $3 and id in ",
+    ""
+);
+
+impl Store {
+    /// Notes that the broker has taken the messages of these rows, and gives how many are gone: messages, and
+    /// events whose outcome was there before the confirm. An event that has no outcome after `reapply_after`,
+    /// doubled with each publish (eight times at most), is due again; a failed application in the meantime has
+    /// set its own time, which stays.
+    pub async fn confirm_published(
+        &self,
+        rows: &[String],
+        reapply_after: Duration,
+    ) -> Result<u64, StoreError> {
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let ids = id_list(rows.iter().map(String::as_str));
+        let mut tx = self.begin().await?;
+        let now = tx.now().await?.micros();
+        lock_rows(&mut tx, &ids).await?;
+        let sql = tx.pick(MARK_PUBLISHED.0, MARK_PUBLISHED.1);
+        on_tx!(&mut tx, |conn| sqlx::query(sql)
+            .bind(&ids)
+            .bind(now)
+            .bind(micros(reapply_after))
+            .execute(conn)
+            .await
+            .map(drop))?;
+        let sql = tx.pick(DELETE_DONE.0, DELETE_DONE.1);
+        let done = on_tx!(&mut tx, |conn| sqlx::query(sql)
+            .bind(&ids)
+            .execute(conn)
+            .await
+            .map(|done| done.rows_affected()))?;
+        tx.commit().await?;
+        Ok(done)
+    }
+
+    /// Gives back rows that `process` claimed and could not send, due again after `delay`.
+    pub async fn release(&self, rows: &[String], process: &str, delay: Duration) -> Result<(), StoreError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let ids = id_list(rows.iter().map(String::as_str));
+        let mut tx = self.begin().await?;
+        let now = tx.now().await?;
+        let sql = tx.pick(RELEASE.0, RELEASE.1);
+        on_tx!(&mut tx, |conn| sqlx::query(sql)
+            .bind(&ids)
+            .bind(now.plus(delay).micros())
+            .bind(process)
+            .execute(conn)
+            .await
+            .map(drop))?;
+        tx.commit().await
+    }
+}
+
+/// Takes the row locks in the order of ids, where the database has row locks.
+pub(super) async fn lock_rows(tx: &mut Tx, ids: &str) -> Result<(), StoreError> {
+    if let Tx::Postgres(tx) = tx {
+        sqlx::query(LOCK_ROWS).bind(ids).execute(&mut **tx).await?;
+    }
+    Ok(())
+}

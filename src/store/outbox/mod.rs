@@ -1,0 +1,125 @@
+//! What is still to be sent. One row for each event without an outcome and each message without a confirm.
+//!
+//! `due_at` is the only clock and it is the database's: a claim is `due_at` moved ahead by [`CLAIM`], so that a
+//! claim nobody lives to finish runs out by itself. The recorder writes event rows in the event's own commit,
+//! `orders::apply` writes message rows in the order's. A row leaves in one of three ways: its message was
+//! confirmed and nothing more is owed ([`confirm`](Store::confirm_published)), its event was applied
+//! ([`finish_applied`]), or a human has to look at it ([`bury`]).
+
+mod claim;
+mod confirm;
+mod ended;
+mod failure;
+mod replay;
+mod tell;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::event::{Event, Replay};
+#[expect(unused_imports, reason = "named by the docs above")]
+use crate::store::Store;
+use crate::time::Timestamp;
+
+pub use claim::Scope;
+pub use ended::finish_applied;
+pub use failure::{Burial, Failed, FailurePolicy, bury};
+pub use replay::enqueue_replays;
+pub(crate) use tell::{Alarm, tell};
+
+/// How long a claim holds.
+pub const CLAIM: Duration = Duration::from_secs(15);
+
+/// How many committed events may wait in memory between the recorder and this process's relay (or, with the
+/// embedded broker, worker). What finds no room is born unclaimed and taken by the sweep.
+pub const HANDOFF_ROOM: usize = 1024;
+
+/// A committed event whose outbox row was born claimed by this process.
+#[derive(Clone, Debug)]
+pub struct Handoff {
+    /// The event, as stored; its outbox row has the event's id.
+    pub event: Arc<Event>,
+    /// Measured from before the commit began: later than this the claim may be somebody else's.
+    pub claimed_until: Instant,
+}
+
+/// Tells the relay of this process that rows were written which nobody holds, so that it sweeps at once
+/// instead of at its next poll. Clones ring the same bell.
+#[derive(Clone, Debug, Default)]
+pub struct Bell(Arc<Notify>);
+
+impl Bell {
+    /// Something is due.
+    pub fn ring(&self) {
+        self.0.notify_one();
+    }
+
+    /// Returns when somebody has rung since the last time.
+    pub async fn rung(&self) {
+        self.0.notified().await;
+    }
+}
+
+/// A row that this process has claimed.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// The row's id.
+    pub row: String,
+    /// What is to be sent.
+    pub content: Content,
+    /// Later than this the claim may be somebody else's.
+    pub claimed_until: Instant,
+}
+
+/// What a row says is to be sent.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// An event, to everybody; with `Some`, because an operator re-sends it.
+    Event(Arc<Event>, Option<Replay>),
+    /// A message about an order or an attention item.
+    Message(Message),
+    /// The row's event or message is not in the store: nothing can be sent.
+    Missing,
+}
+
+/// A stored message, ready to be sent.
+#[derive(Clone)]
+pub struct Message {
+    /// The CloudEvent's id.
+    pub id: String,
+    /// The routing key on the orders exchange; also the CloudEvent's type.
+    pub routing_key: String,
+    /// When it was written.
+    pub at: Timestamp,
+    /// The CloudEvent.
+    pub body: bytes::Bytes,
+}
+
+impl std::fmt::Debug for Message {
+    /// Without the body.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Message")
+            .field("id", &self.id)
+            .field("routing_key", &self.routing_key)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A statement over the ids of a JSON array in `$1`, in both dialects: `(postgres, sqlite)`.
+macro_rules! over_ids {
+    ($before:literal, $after:literal) => {
+        (
+            concat!($before, "(select json_array_elements_text($1::json))", $after),
+            concat!($before, "(select value from json_each($1))", $after),
+        )
+    };
+}
+pub(crate) use over_ids;
+
+/// `ids` as [`over_ids`] wants them.
+pub(crate) fn id_list<'a>(ids: impl IntoIterator<Item = &'a str>) -> String {
+    serde_json::Value::from_iter(ids).to_string()
+}
