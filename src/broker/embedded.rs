@@ -1,0 +1,36 @@
+//! No broker: the outbox row is the queue entry.
+//!
+//! A worker claims rows and deletes them in the transaction that applies their events. The claim runs out by
+//! itself, so a crash loses nothing, and on Postgres `skip locked` lets several daemons share the work. Order
+//! messages have no reader but the feed, so their rows are done as soon as somebody looks.
+
+use std::sync::Arc;
+
+use crate::store::outbox::{Claimed, Scope};
+use crate::store::{Store, StoreError};
+
+/// The outbox as a queue.
+#[derive(Clone, Debug)]
+pub struct Embedded {
+    store: Store,
+    process: Arc<str>,
+}
+
+impl Embedded {
+    pub(super) fn new(store: Store, process: &str) -> Self {
+        Self {
+            store,
+            process: process.into(),
+        }
+    }
+
+    /// Claims up to `limit` events that are due.
+    pub async fn take(&self, limit: u32) -> Result<Vec<Claimed>, StoreError> {
+        self.store.claim_due(Scope::Apply, &self.process, limit).await
+    }
+
+    /// Ends the rows of messages that only the feed sends.
+    pub async fn done_with_messages(&self) -> Result<u64, StoreError> {
+        self.store.done_with_messages().await
+    }
+}

@@ -1,0 +1,99 @@
+//! One message onto one channel, up to its confirm.
+//!
+//! Mandatory, so that "no queue has it" is told from "a queue has it": both are confirmed with an ack, and only
+//! the returned message in it makes the difference.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lapin::options::BasicPublishOptions;
+use lapin::types::ShortString;
+use lapin::{BasicProperties, Channel, Confirmation};
+use tokio::sync::oneshot;
+
+use super::connection::reply_code;
+use super::publisher::answer;
+use super::topology::short;
+use super::{BrokerError, Outgoing, Published, Route, Topology};
+use crate::event::text;
+
+const PERSISTENT: u8 = 2;
+const PRECONDITION_FAILED: u16 = 406;
+
+/// How sending ended. Only [`Sent::Suspect`] leaves the caller to answer.
+pub(super) enum Sent {
+    /// The channel is fine.
+    Answered,
+    /// No confirm came in time.
+    TimedOut,
+    /// The connection or channel is gone.
+    Broken(lapin::Error),
+    /// The broker closed the channel over one of the messages on it, perhaps this one.
+    Suspect(Outgoing, oneshot::Sender<Published>),
+}
+
+/// Publishes `message` and answers `reply`.
+pub(super) async fn send(
+    channel: Channel,
+    topology: Arc<Topology>,
+    message: Outgoing,
+    reply: oneshot::Sender<Published>,
+    confirm_timeout: Duration,
+) -> Sent {
+    let (exchange, routing_key, properties) = match address(&topology, &message) {
+        Ok(address) => address,
+        Err(error) => {
+            answer(reply, Published::Refused(error.to_string()));
+            return Sent::Answered;
+        }
+    };
+    let options = BasicPublishOptions {
+        mandatory: true,
+        ..BasicPublishOptions::default()
+    };
+    let confirmed = async {
+        channel
+            .basic_publish(exchange, routing_key, options, &message.body, properties)
+            .await?
+            .await
+    };
+    let fate = match tokio::time::timeout(confirm_timeout, confirmed).await {
+        Ok(Ok(Confirmation::Ack(None))) => Published::Routed,
+        Ok(Ok(Confirmation::Ack(Some(_)))) => Published::Unrouted,
+        Ok(Ok(Confirmation::Nack(_) | Confirmation::NotRequested)) => Published::Failed,
+        Ok(Err(error)) if reply_code(&error) == Some(PRECONDITION_FAILED) => {
+            return Sent::Suspect(message, reply);
+        }
+        Ok(Err(error)) => {
+            answer(reply, Published::Failed);
+            return Sent::Broken(error);
+        }
+        Err(_) => {
+            answer(reply, Published::Failed);
+            return Sent::TimedOut;
+        }
+    };
+    answer(reply, fate);
+    Sent::Answered
+}
+
+/// Exchange, routing key and properties; an error: AMQP cannot carry one of them.
+fn address(
+    topology: &Topology,
+    message: &Outgoing,
+) -> Result<(ShortString, ShortString, BasicProperties), BrokerError> {
+    let (exchange, routing_key) = match &message.route {
+        Route::Events(key) => (topology.events.clone(), short(key)?),
+        Route::Orders(key) => (topology.orders.clone(), short(key)?),
+        // The default exchange routes by queue name.
+        Route::Apply => (ShortString::default(), topology.apply.clone()),
+    };
+    let properties = BasicProperties::default()
+        .with_content_type(short("application/cloudevents+json")?)
+        .with_delivery_mode(PERSISTENT)
+        .with_message_id(short(&message.id)?)
+        .with_type(short(text::cut(&message.kind, 255))?)
+        .with_timestamp(u64::try_from(message.at.secs()).unwrap_or_default())
+        .with_app_id(short("payhook")?);
+    Ok((exchange, routing_key, properties))
+}

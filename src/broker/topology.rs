@@ -1,0 +1,219 @@
+//! The names and shapes of everything payhook declares at the broker (design section 5.4). Pure.
+//!
+//! Two topic exchanges, the workers' queue with its dead-letter queue, and whatever queues the operator declares
+//! for consumers, each with its own dead-letter queue. All queues are quorum queues with a delivery limit that
+//! is set explicitly, because brokers differ in the default; dead letters go through the default exchange,
+//! which routes by queue name and cannot be deleted.
+
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+
+use super::{BrokerError, is_valid_binding};
+
+/// Redeliveries of an event before the broker gives up on it: a net only, attempts are counted in the store.
+const APPLY_DELIVERY_LIMIT: i32 = 100;
+/// Redeliveries to a consumer before its dead-letter queue.
+const CONSUMER_DELIVERY_LIMIT: i32 = 20;
+
+/// Which of payhook's exchanges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exchange {
+    /// Verified events, one message each.
+    #[default]
+    Events,
+    /// Changes of orders, and what needs a human.
+    Orders,
+}
+
+/// A queue that the operator wants declared, so that nothing is published before it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerQueue {
+    /// Its name, as it stands.
+    pub name: String,
+    /// What it is bound to.
+    pub exchange: Exchange,
+    /// With which binding keys.
+    pub bind: Vec<String>,
+}
+
+/// An existing queue that is not as payhook would have declared it. It is used as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The queue.
+    pub queue: String,
+    /// The broker's words.
+    pub reason: String,
+}
+
+/// One queue to be declared.
+#[derive(Clone, Debug)]
+pub(super) struct DeclaredQueue {
+    pub(super) name: ShortString,
+    pub(super) arguments: FieldTable,
+    /// Exchange and binding keys.
+    pub(super) bindings: Vec<(ShortString, ShortString)>,
+    /// Whether its loss loses messages that nobody sends again.
+    pub(super) precious: bool,
+}
+
+/// Everything that payhook declares.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    pub(super) events: ShortString,
+    pub(super) orders: ShortString,
+    pub(super) apply: ShortString,
+    pub(super) dead: ShortString,
+    /// In the order of declaration: a dead-letter queue before the queue that needs it.
+    pub(super) queues: Vec<DeclaredQueue>,
+    consumers: Vec<ConsumerQueue>,
+}
+
+impl Topology {
+    /// For payhook's `prefix` and the operator's queues; names and bindings are checked here.
+    pub fn new(prefix: &str, consumers: &[ConsumerQueue]) -> Result<Self, BrokerError> {
+        let events = short(&format!("{prefix}.events"))?;
+        let orders = short(&format!("{prefix}.orders"))?;
+        let apply = short(&format!("{prefix}.apply"))?;
+        let dead = short(&format!("{prefix}.dead"))?;
+        let mut queues = vec![
+            DeclaredQueue {
+                name: dead.clone(),
+                arguments: quorum(None)?,
+                bindings: Vec::new(),
+                precious: false,
+            },
+            DeclaredQueue {
+                name: apply.clone(),
+                arguments: quorum(Some((APPLY_DELIVERY_LIMIT, &dead)))?,
+                bindings: vec![(events.clone(), short("#")?)],
+                precious: false,
+            },
+        ];
+        for queue in consumers {
+            let own = [apply.as_str(), dead.as_str()];
+            let taken = queues.iter().any(|known| known.name.as_str() == queue.name);
+            if queue.name.is_empty() || own.contains(&queue.name.as_str()) || taken {
+                return Err(BrokerError::Topology(format!(
+                    "queues: the name {:?} is empty, payhook's own or used twice",
+                    queue.name
+                )));
+            }
+            let dead = short(&format!("{}.dead", queue.name))?;
+            let exchange = match queue.exchange {
+                Exchange::Events => &events,
+                Exchange::Orders => &orders,
+            };
+            let mut bindings = Vec::with_capacity(queue.bind.len());
+            for binding in &queue.bind {
+                if !is_valid_binding(binding) {
+                    return Err(BrokerError::Topology(format!(
+                        "queues.{}: bind {binding:?} is too long",
+                        queue.name
+                    )));
+                }
+                bindings.push((exchange.clone(), short(binding)?));
+            }
+            queues.push(DeclaredQueue {
+                name: dead.clone(),
+                arguments: quorum(None)?,
+                bindings: Vec::new(),
+                precious: false,
+            });
+            queues.push(DeclaredQueue {
+                name: short(&queue.name)?,
+                arguments: quorum(Some((CONSUMER_DELIVERY_LIMIT, &dead)))?,
+                bindings,
+                precious: true,
+            });
+        }
+        Ok(Self {
+            events,
+            orders,
+            apply,
+            dead,
+            queues,
+            consumers: consumers.to_vec(),
+        })
+    }
+
+    /// Whether a declared queue asks for `routing_key` on the orders exchange: then a message that reached no
+    /// queue has met one that vanished, and has to wait for its return.
+    pub fn wants_order_message(&self, routing_key: &str) -> bool {
+        self.consumers
+            .iter()
+            .filter(|queue| queue.exchange == Exchange::Orders)
+            .flat_map(|queue| &queue.bind)
+            .any(|binding| super::binding_matches(binding, routing_key))
+    }
+}
+
+/// A quorum queue, with a delivery limit and a dead-letter queue if it has one.
+fn quorum(limited: Option<(i32, &ShortString)>) -> Result<FieldTable, BrokerError> {
+    let mut arguments = FieldTable::default();
+    arguments.insert(short("x-queue-type")?, AMQPValue::LongString("quorum".into()));
+    if let Some((limit, dead)) = limited {
+        arguments.insert(short("x-delivery-limit")?, AMQPValue::LongInt(limit));
+        arguments.insert(short("x-dead-letter-exchange")?, AMQPValue::LongString("".into()));
+        arguments.insert(
+            short("x-dead-letter-routing-key")?,
+            AMQPValue::LongString(dead.as_str().into()),
+        );
+    }
+    Ok(arguments)
+}
+
+/// A name that AMQP can carry; the library's own conversion would panic.
+pub(super) fn short(text: &str) -> Result<ShortString, BrokerError> {
+    ShortString::try_new(text).map_err(|error| BrokerError::Topology(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(name: &str, exchange: Exchange, bind: &[&str]) -> ConsumerQueue {
+        ConsumerQueue {
+            name: name.to_owned(),
+            exchange,
+            bind: bind.iter().map(|&binding| binding.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn an_order_message_is_wanted_only_by_a_queue_on_its_exchange() {
+        let queues = [
+            queue("fulfilment", Exchange::Orders, &["order.paid"]),
+            queue("evidence", Exchange::Events, &["#"]),
+        ];
+        let topology = Topology::new("payhook", &queues).unwrap();
+        assert!(topology.wants_order_message("order.paid"));
+        assert!(!topology.wants_order_message("order.refunded"));
+    }
+
+    #[test]
+    fn every_dead_letter_queue_is_declared_before_the_queue_that_needs_it() {
+        let topology = Topology::new("p", &[queue("q", Exchange::Events, &["#"])]).unwrap();
+        let names: Vec<&str> = topology.queues.iter().map(|queue| queue.name.as_str()).collect();
+        assert_eq!(names, ["p.dead", "p.apply", "q.dead", "q"]);
+    }
+
+    #[test]
+    fn names_that_cannot_be_declared_are_told() {
+        let long = "x".repeat(255);
+        for (prefix, queues) in [
+            (long.as_str(), vec![]),
+            ("p", vec![queue(&long, Exchange::Events, &[])]),
+            ("p", vec![queue("p.apply", Exchange::Events, &[])]),
+            ("p", vec![queue("", Exchange::Events, &[])]),
+            (
+                "p",
+                vec![
+                    queue("q", Exchange::Events, &[]),
+                    queue("q", Exchange::Orders, &[]),
+                ],
+            ),
+            ("p", vec![queue("q", Exchange::Events, &[&"x".repeat(256)])]),
+        ] {
+            assert!(Topology::new(prefix, &queues).is_err(), "{prefix} {queues:?}");
+        }
+    }
+}
