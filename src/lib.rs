@@ -24,7 +24,7 @@
 //! 4. The recorder in [`ingress`] gathers what waits and commits it together; only then does the ack leave.
 //! 5. [`store`] is Postgres or one SQLite file behind the same functions. The event and its outbox row are one
 //!    commit, so there is no moment at which an event is kept and would not be sent.
-//! 6. `relay` takes outbox rows to the `broker`, RabbitMQ or the outbox itself, and lets go of a row only
+//! 6. [`relay`] takes outbox rows to the [`broker`], RabbitMQ or the outbox itself, and lets go of a row only
 //!    when the broker has confirmed it.
 //! 7. `worker` hears that there is an event, reads it from the store, and lets `orders` apply its facts: status
 //!    and ledger as pure functions, everything they change in one transaction, with the message that says so.
@@ -62,7 +62,7 @@
 //!
 //! # Who may use whom
 //!
-//! The flows ([`ingress`], `relay`, `worker`, [`api`]) never import each other; they meet in the [`store`]. Rules
+//! The flows (`ingress`, [`relay`], `worker`, [`api`]) never import each other; they meet in the [`store`]. Rules
 //! ([`provider`], and status and ledger in `orders`) do no I/O. `tests/it/house.rs` has the whole table and
 //! fails on any other edge.
 
@@ -75,6 +75,10 @@ pub mod ingress;
 pub mod provider;
 
 pub mod store;
+
+pub mod relay;
+
+pub mod broker;
 
 pub mod api;
 

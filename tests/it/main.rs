@@ -10,9 +10,12 @@ mod api;
 mod house;
 mod support;
 
+mod broker;
 mod idempotency;
 mod ingress;
 mod quarantine;
 mod recorder;
+mod relay;
 mod store_contract;
 mod store_events;
+mod store_outbox;

@@ -3,6 +3,7 @@
 pub(crate) mod daemon;
 pub(crate) mod events;
 pub(crate) mod proxy;
+pub(crate) mod rabbit;
 pub(crate) mod servers;
 pub(crate) mod services;
 pub(crate) mod store;

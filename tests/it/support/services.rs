@@ -7,7 +7,6 @@ pub(crate) fn database_url() -> String {
 }
 
 /// A broker; each test uses a prefix of its own.
-#[expect(dead_code, reason = "used by the broker tests as they land")]
 pub(crate) fn amqp_url() -> String {
     named("AMQP_URL", "amqp://guest:guest@127.0.0.1:5672/%2f")
 }

@@ -78,6 +78,11 @@ impl FreshStore {
         matches!(self.store, Store::Postgres(_))
     }
 
+    /// A plain connection to the Postgres database.
+    pub(crate) async fn connection(&self) -> PgConnection {
+        PgConnection::connect(&self.url).await.unwrap()
+    }
+
     /// Runs hand-written SQL the way a human with a shell would: on a plain connection of its own, without any
     /// of the daemon's settings. Gives the rows affected.
     pub(crate) async fn by_hand(&self, sql: &str) -> Result<u64, sqlx::Error> {

@@ -1,0 +1,194 @@
+//! Takes a batch to the broker and its fate to the store.
+//!
+//! All rows of a batch are on their way at once; each ends on its own. What was routed is confirmed in one
+//! transaction. What no queue wanted is done too, except when somebody does want it: an event always has the
+//! workers' queue, and a declared queue that asks for the message must have vanished; then the row stays.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::Instant;
+
+use super::Batch;
+use crate::broker::{Outgoing, Published, Rabbitmq, Route};
+use crate::crash::{self, Point};
+use crate::event::{CloudEvent, Event, Replay};
+use crate::store::Store;
+use crate::store::outbox::{Claimed, Content, Message, Scope};
+use crate::telemetry::metrics::names;
+
+/// How long a row rests that met a queue which had vanished, or that the broker did not take.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// What became of a batch, in rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Confirmed by broker and store.
+    pub published: usize,
+    /// Of these: no queue wanted it, and none had to.
+    pub unrouted: usize,
+    /// Not confirmed; will be sent again.
+    pub failed: usize,
+    /// Cannot be sent; a human was told.
+    pub refused: usize,
+}
+
+impl Carried {
+    /// Adds another batch's fate.
+    pub fn add(&mut self, other: Self) {
+        self.published += other.published;
+        self.unrouted += other.unrouted;
+        self.failed += other.failed;
+        self.refused += other.refused;
+    }
+}
+
+/// The fate of one row.
+enum Fate {
+    /// To be confirmed; counted under this kind.
+    Confirmed(&'static str),
+    /// To be confirmed: nobody wanted it.
+    Unwanted(&'static str),
+    Refused(String),
+    /// There is nothing to send.
+    Missing,
+    Again,
+}
+
+/// Carries batches; shared by all that are under way.
+#[derive(Debug)]
+pub(super) struct Carrier {
+    store: Store,
+    broker: Rabbitmq,
+    process: String,
+    reapply_after: Duration,
+}
+
+impl Carrier {
+    pub(super) fn new(store: Store, broker: Rabbitmq, process: &str, reapply_after: Duration) -> Self {
+        Self {
+            store,
+            broker,
+            process: process.to_owned(),
+            reapply_after,
+        }
+    }
+
+    /// Publishes a batch and notes what became of it.
+    pub(super) async fn carry(&self, batch: Batch) -> Carried {
+        let mut carried = Carried::default();
+        let mut confirmed = Vec::with_capacity(batch.rows.len());
+        let mut again = Vec::new();
+        let mut on_their_way: FuturesUnordered<_> =
+            batch.rows.iter().map(|row| self.send(row, batch.scope)).collect();
+        while let Some((row, fate)) = on_their_way.next().await {
+            crash::point(Point::RelayPublished);
+            match fate {
+                Fate::Confirmed(kind) => {
+                    metrics::counter!(names::PUBLISHED, "kind" => kind).increment(1);
+                    confirmed.push(row.row.clone());
+                }
+                Fate::Unwanted(kind) => {
+                    metrics::counter!(names::UNROUTED, "kind" => kind).increment(1);
+                    carried.unrouted += 1;
+                    confirmed.push(row.row.clone());
+                }
+                Fate::Refused(reason) => {
+                    carried.refused += 1;
+                    self.mark_unpublishable(row, &reason).await;
+                }
+                Fate::Missing => {
+                    carried.refused += 1;
+                    if let Err(error) = self.store.end_missing(&row.row).await {
+                        tracing::warn!(%error, outbox.row = row.row, "an empty row cannot be ended; tried again later");
+                    }
+                }
+                Fate::Again => again.push(row.row.clone()),
+            }
+        }
+        drop(on_their_way);
+        crash::point(Point::RelayConfirmed);
+        carried.failed = again.len();
+        match self.store.confirm_published(&confirmed, self.reapply_after).await {
+            Ok(_) => carried.published = confirmed.len(),
+            Err(error) => {
+                tracing::warn!(%error, rows = confirmed.len(), "published, but the store cannot note it");
+                carried.failed += confirmed.len();
+            }
+        }
+        if let Err(error) = self.store.release(&again, &self.process, PAUSE).await {
+            tracing::debug!(%error, "rows not released; their claims run out by themselves");
+        }
+        carried
+    }
+
+    async fn mark_unpublishable(&self, row: &Claimed, reason: &str) {
+        let about = match &row.content {
+            Content::Event(event, _) => Some(event.as_ref()),
+            Content::Message(_) | Content::Missing => None,
+        };
+        tracing::warn!(outbox.row = row.row, reason, "cannot be published");
+        if let Err(error) = self.store.mark_unpublishable(&row.row, about, reason).await {
+            tracing::warn!(%error, outbox.row = row.row, "cannot be marked unpublishable; tried again later");
+        }
+    }
+
+    async fn send<'a>(&self, row: &'a Claimed, scope: Scope) -> (&'a Claimed, Fate) {
+        let (outgoing, kind) = match &row.content {
+            _ if row.claimed_until <= Instant::now() => return (row, Fate::Again),
+            Content::Event(event, _) if scope == Scope::Again => (named_only(event), "event"),
+            Content::Event(event, replay) => {
+                let kind = if replay.is_some() { "replay" } else { "event" };
+                (whole(event, replay.as_ref()), kind)
+            }
+            Content::Message(message) => (about_order(message), "message"),
+            Content::Missing => return (row, Fate::Missing),
+        };
+        let wanted = match &outgoing.route {
+            Route::Events(_) | Route::Apply => true,
+            Route::Orders(routing_key) => self.broker.wants_order_message(routing_key),
+        };
+        let fate = match self.broker.publish(outgoing).await {
+            Published::Routed => Fate::Confirmed(kind),
+            Published::Unrouted if wanted => Fate::Again,
+            Published::Unrouted => Fate::Unwanted(kind),
+            Published::Refused(reason) => Fate::Refused(reason),
+            Published::Failed => Fate::Again,
+        };
+        (row, fate)
+    }
+}
+
+/// An event for everybody.
+fn whole(event: &Arc<Event>, replay: Option<&Replay>) -> Outgoing {
+    Outgoing {
+        route: Route::Events(event.routing_key()),
+        id: event.key.as_str().to_owned(),
+        kind: event.kind.clone(),
+        at: event.occurred_at,
+        body: CloudEvent::new(event, replay, true).to_bytes().into(),
+    }
+}
+
+/// An event for the workers, who read it from the store: its name is enough.
+fn named_only(event: &Arc<Event>) -> Outgoing {
+    Outgoing {
+        route: Route::Apply,
+        id: event.key.as_str().to_owned(),
+        kind: event.kind.clone(),
+        at: event.occurred_at,
+        body: bytes::Bytes::from_static(b"{}"),
+    }
+}
+
+fn about_order(message: &Message) -> Outgoing {
+    Outgoing {
+        route: Route::Orders(message.routing_key.clone()),
+        id: message.id.clone(),
+        kind: message.routing_key.clone(),
+        at: message.at,
+        body: message.body.clone(),
+    }
+}

@@ -1,0 +1,247 @@
+//! The broker seam against a real RabbitMQ: confirms, returns, topology, and every way a connection ends.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lapin::options::QueueDeclareOptions;
+use lapin::types::FieldTable;
+use payhook::broker::{Link, Outgoing, Published, Route};
+use payhook::time::Timestamp;
+
+use crate::support::proxy::{Network, Proxy};
+use crate::support::rabbit::{Rabbit, Running, until, within};
+use crate::support::servers::PrivateRabbitmq;
+use crate::support::store::{FreshStore, on_both_stores};
+
+fn outgoing(route: Route, id: &str) -> Outgoing {
+    Outgoing {
+        route,
+        id: id.to_owned(),
+        kind: "payment.succeeded".to_owned(),
+        at: Timestamp::from_secs(1_796_000_000),
+        body: Bytes::from_static(b"{}"),
+    }
+}
+
+fn event(id: &str) -> Outgoing {
+    outgoing(Route::Events("alipay.shop.payment.succeeded".to_owned()), id)
+}
+
+fn order(key: &str, id: &str) -> Outgoing {
+    outgoing(Route::Orders(key.to_owned()), id)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publish_says_whether_any_queue_has_it() {
+    FreshStore::with_sqlite(|fresh| async move {
+        let fresh = fresh;
+        Rabbit::with(|rabbit| async move {
+            let running = Running::connected(&rabbit.options(), &fresh.store, "one").await;
+            let own = rabbit.own_queue("events", "alipay.#").await;
+            assert_eq!(running.rabbitmq.publish(event("e1")).await, Published::Routed);
+            let seen = rabbit.take_all(&own, 1).await;
+            let properties = &seen[0].properties;
+            assert_eq!(seen[0].id, "e1");
+            assert_eq!(seen[0].routing_key, "alipay.shop.payment.succeeded");
+            assert_eq!(
+                properties.content_type().as_ref().unwrap().as_str(),
+                "application/cloudevents+json"
+            );
+            assert_eq!(properties.kind().as_ref().unwrap().as_str(), "payment.succeeded");
+            assert_eq!(properties.app_id().as_ref().unwrap().as_str(), "payhook");
+            assert_eq!(*properties.delivery_mode(), Some(2));
+            assert_eq!(*properties.timestamp(), Some(1_796_000_000));
+            assert_eq!(
+                rabbit.ready(&rabbit.name("apply")).await,
+                Some(1),
+                "the workers have it too"
+            );
+
+            // D07: acked, and yet nobody has it.
+            assert_eq!(
+                running.rabbitmq.publish(order("order.paid", "o1")).await,
+                Published::Unrouted
+            );
+            // What AMQP cannot carry is the message's fault, not the connection's.
+            let long = "x".repeat(256);
+            assert!(matches!(
+                running.rabbitmq.publish(order("order.paid", &long)).await,
+                Published::Refused(_)
+            ));
+            assert_eq!(running.rabbitmq.publish(event("e2")).await, Published::Routed);
+            assert_eq!(within("backlog", running.rabbitmq.apply_backlog()).await, Some(2));
+            rabbit
+        })
+        .await;
+    })
+    .await;
+}
+
+on_both_stores! {
+    async fn a_queue_that_vanished_comes_back_and_a_human_is_told_once(fresh) {
+        Rabbit::with(|rabbit| async move {
+            let mut options = rabbit.options();
+            options.queues = vec![rabbit.order_queue("order.paid")];
+            options.merchants = vec!["default".to_owned(), "other".to_owned()];
+            let running = Running::connected(&options, &fresh.store, "one").await;
+            let queue = rabbit.name("q");
+            assert_eq!(rabbit.ready(&queue).await, Some(0));
+            assert_eq!(rabbit.ready(&rabbit.name("q.dead")).await, Some(0));
+            assert_eq!(fresh.number("select count(*) from attention").await, 0, "new is not vanished");
+
+            rabbit.delete(&queue).await;
+            until("declared again", || async { rabbit.ready(&queue).await.is_some() }).await;
+            assert_eq!(running.rabbitmq.publish(order("order.paid", "o1")).await, Published::Routed);
+            let told = "select count(*) from attention where code = 'queue_missing' and state = 'open'";
+            assert_eq!(fresh.number(told).await, 2, "each merchant once");
+            drop(running);
+
+            // Another process, later: the store remembers what the broker forgot.
+            rabbit.delete(&queue).await;
+            let _running = Running::connected(&options, &fresh.store, "two").await;
+            assert_eq!(fresh.number(told).await, 4);
+            rabbit
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_existing_queue_is_used_as_it_is_and_reported() {
+    FreshStore::with_sqlite(|fresh| async move {
+        let fresh = fresh;
+        Rabbit::with(|rabbit| async move {
+            let mut options = rabbit.options();
+            options.queues = vec![rabbit.order_queue("order.paid")];
+            let queue = rabbit.name("q");
+            rabbit
+                .channel()
+                .await
+                .queue_declare(
+                    queue.as_str().into(),
+                    QueueDeclareOptions::durable(),
+                    FieldTable::default(),
+                )
+                .await
+                .unwrap();
+            let running = Running::connected(&options, &fresh.store, "one").await;
+            assert_eq!(
+                running.rabbitmq.publish(order("order.paid", "o1")).await,
+                Published::Routed
+            );
+            assert_eq!(rabbit.ready(&queue).await, Some(1));
+            let reported: Vec<String> = running
+                .rabbitmq
+                .mismatches()
+                .into_iter()
+                .map(|found| found.queue)
+                .collect();
+            assert_eq!(reported, std::slice::from_ref(&queue));
+            let inspected = running.rabbitmq.inspect().await.unwrap();
+            assert_eq!(inspected.len(), 1);
+            assert_eq!(inspected[0].queue, queue);
+            rabbit
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_connection_fails_what_waits_and_is_built_anew() {
+    FreshStore::with_sqlite(|fresh| async move {
+        let fresh = fresh;
+        Rabbit::with(|rabbit| async move {
+            let proxy = Proxy::to(&host(&rabbit.url), Network::Open).await;
+            let mut options = rabbit.options();
+            options.url = through(&rabbit.url, &proxy).into();
+            options.confirm_timeout = Duration::from_secs(2);
+            let running = Running::connected(&options, &fresh.store, "one").await;
+            let own = rabbit.own_queue("events", "#").await;
+
+            proxy.set(Network::Cut);
+            within("seen to be down", running.rabbitmq.changed(Link::Up)).await;
+            let lost = within("answered while down", running.rabbitmq.publish(event("lost"))).await;
+            assert_eq!(lost, Published::Failed);
+            proxy.set(Network::Open);
+            within("up again", running.rabbitmq.wait_up()).await;
+            assert_eq!(running.rabbitmq.publish(event("e1")).await, Published::Routed);
+
+            // D03: no reset, no answer.
+            proxy.set(Network::Silent);
+            let frozen = within("answered while frozen", running.rabbitmq.publish(event("e2"))).await;
+            assert_eq!(frozen, Published::Failed);
+            within("seen to be down", running.rabbitmq.changed(Link::Up)).await;
+            proxy.set(Network::Open);
+            within("up again", running.rabbitmq.wait_up()).await;
+            assert_eq!(running.rabbitmq.publish(event("e3")).await, Published::Routed);
+            let ids: Vec<String> = rabbit
+                .take_all(&own, 2)
+                .await
+                .into_iter()
+                .map(|seen| seen.id)
+                .collect();
+            assert!(
+                ids.contains(&"e1".to_owned()) && ids.contains(&"e3".to_owned()),
+                "{ids:?}"
+            );
+            assert!(!ids.contains(&"lost".to_owned()), "{ids:?}");
+            rabbit
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_the_broker_refuses_costs_its_neighbours_nothing_and_an_alarm_hangs_nobody() {
+    let server = PrivateRabbitmq::start();
+    server.ctl(&["eval", "application:set_env(rabbit, max_message_size, 100000)."]);
+    let rabbit = Rabbit::at(&server.url()).await;
+    FreshStore::with_sqlite(|fresh| async move {
+        let fresh = fresh;
+        let mut options = rabbit.options();
+        options.confirm_timeout = Duration::from_secs(3);
+        let running = Running::connected(&options, &fresh.store, "one").await;
+        let publishes = (0..100).map(|n| {
+            let mut message = event(&format!("e{n}"));
+            if n == 50 {
+                message.body = vec![b' '; 200_000].into();
+            }
+            running.rabbitmq.publish(message)
+        });
+        let fates = within("all answered", futures_util::future::join_all(publishes)).await;
+        for (n, fate) in fates.iter().enumerate() {
+            if n == 50 {
+                assert!(matches!(fate, Published::Refused(_)), "{fate:?}");
+            } else {
+                assert_eq!(*fate, Published::Routed, "{n}");
+            }
+        }
+
+        // D12: the broker is out of memory, and says so.
+        server.ctl(&["set_vm_memory_high_watermark", "0"]);
+        until("blocked", || async {
+            let fate = within("answered while blocked", running.rabbitmq.publish(event("x"))).await;
+            fate == Published::Failed && running.rabbitmq.link() == Link::Blocked
+        })
+        .await;
+        server.ctl(&["set_vm_memory_high_watermark", "0.9"]);
+        within("unblocked", running.rabbitmq.wait_up()).await;
+        until("published again", || async {
+            running.rabbitmq.publish(event("y")).await == Published::Routed
+        })
+        .await;
+    })
+    .await;
+}
+
+/// `host:port` of an AMQP URL with credentials.
+fn host(url: &str) -> String {
+    let (_, rest) = url.split_once('@').unwrap();
+    rest.split('/').next().unwrap().to_owned()
+}
+
+fn through(url: &str, proxy: &Proxy) -> String {
+    url.replace(&host(url), &proxy.addr.to_string())
+}
