@@ -151,14 +151,6 @@ impl App {
         private
             .tasks
             .spawn(admin.serve(api::router(state), private.stop.clone()));
-        let sampler = Sampler::new(
-            store.clone(),
-            Arc::clone(&health),
-            metrics,
-            registry.load_full(),
-            clock.clone(),
-        );
-        private.tasks.spawn(sample(sampler, private.stop.clone()));
 
         // Relay and worker start here, on `flows`, before the ingress that hands over to them.
 
@@ -183,7 +175,7 @@ impl App {
                 recorder,
                 quarantine,
                 server.clone(),
-                clock,
+                clock.clone(),
                 Arc::clone(&health),
             );
             let notify = bind(server.notify_addr, server, server.max_connections).await?;
@@ -195,6 +187,14 @@ impl App {
         if config.store.migrate {
             migrate(&store, &flows).await?;
         }
+        let sampler = Sampler::new(
+            store.clone(),
+            Arc::clone(&health),
+            metrics,
+            registry.load_full(),
+            clock.clone(),
+        );
+        private.tasks.spawn(sample(sampler, private.stop.clone()));
         Ok(Self {
             notify_addr,
             admin_addr,
