@@ -17,6 +17,7 @@ use metrics::counter;
 use super::key::IDEMPOTENCY_KEY;
 use super::keys::{Claim, Connection, Effect, Guard, Keys, KeysError, Scope, Stored};
 use crate::crash::{self, Point};
+use crate::telemetry::metrics::names;
 
 /// Set to `true` on an answer that was stored earlier.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
@@ -129,7 +130,7 @@ where
             refuse(word, Refusal::Unavailable, Some(Duration::from_secs(1))),
         ),
     };
-    counter!("payhook_idempotency_total", "result" => label).increment(1);
+    counter!(names::IDEMPOTENCY, "result" => label).increment(1);
     response.headers_mut().insert(IDEMPOTENCY_KEY, echo);
     response
 }

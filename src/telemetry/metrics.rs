@@ -45,6 +45,9 @@ pub mod names {
     pub const LAST_EVENT: &str = "payhook_last_event_timestamp_seconds";
     /// Gauge {provider, account, key}: when a certificate ends.
     pub const KEY_EXPIRY: &str = "payhook_key_expiry_timestamp_seconds";
+    /// Counter {result}: calls with an `Idempotency-Key`, by what the key led to: `first`, `replayed`,
+    /// `withdrawn`, `in_progress`, `reused`, `outcome_pending`, `too_fast`, `unavailable`, `unstorable`.
+    pub const IDEMPOTENCY: &str = "payhook_idempotency_total";
 }
 
 /// From the fastest ack to one that the provider has given up on.
@@ -104,6 +107,10 @@ fn describe() {
         (names::PUBLISHED, "Publishes that the broker confirmed"),
         (names::UNROUTED, "Published messages that no queue wanted"),
         (names::APPLIED, "Events applied to orders, by outcome"),
+        (
+            names::IDEMPOTENCY,
+            "Calls with an Idempotency-Key, by what the key led to",
+        ),
     ];
     for (name, meaning) in counters {
         describe_counter!(name, Unit::Count, meaning);
