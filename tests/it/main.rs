@@ -7,6 +7,7 @@
 )]
 
 mod api;
+mod deploy;
 mod house;
 mod support;
 
