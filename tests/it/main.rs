@@ -7,6 +7,7 @@
 )]
 
 mod api;
+mod consumers;
 mod deploy;
 mod house;
 mod support;
