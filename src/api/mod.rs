@@ -7,6 +7,7 @@
 
 mod attention;
 pub mod auth;
+mod dead_letters;
 mod events;
 mod health;
 mod metrics;
@@ -79,6 +80,8 @@ pub fn router(state: ApiState) -> Router {
         .route("/v1/events/{id}", get(events::show))
         .route("/v1/events/{id}/raw", get(events::raw))
         .route("/v1/attention", get(attention::list))
+        .route("/v1/dead-letters", get(dead_letters::list))
+        .route("/v1/dead-letters/{id}", get(dead_letters::show))
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(MAX_BODY))

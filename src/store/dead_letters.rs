@@ -109,14 +109,14 @@ impl Store {
         merchant: &str,
         before: Option<&str>,
         redriven: bool,
-        limit: u32,
+        limit: i64,
     ) -> Result<Vec<DeadLetter>, StoreError> {
         let before = before.unwrap_or("~");
         let found = on_pool!(self, |pool| sqlx::query_as(LIST)
             .bind(merchant)
             .bind(before)
             .bind(redriven)
-            .bind(i64::from(limit))
+            .bind(limit)
             .fetch_all(pool)
             .await)?;
         Ok(found)

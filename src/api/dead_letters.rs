@@ -1,0 +1,92 @@
+//! `GET /v1/dead-letters`: what could not be applied, and messages in payhook's queue that name no event.
+//!
+//! The latter belong to no merchant; every reader sees that they exist, and nobody sees here what they held.
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+
+use super::ApiState;
+use super::auth::Reader;
+use super::page::{Page, Params, Segment, Span};
+use super::problem::Problem;
+use crate::store::dead_letters::DeadLetter;
+use crate::time::Timestamp;
+
+/// What the list may be asked for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    #[serde(default)]
+    state: Which,
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Which {
+    #[default]
+    Open,
+    All,
+}
+
+/// A dead letter as it is shown.
+#[derive(Serialize)]
+pub(super) struct View {
+    id: String,
+    event_id: Option<String>,
+    event_key: Option<String>,
+    error: String,
+    attempts: i32,
+    created_at: Timestamp,
+    redriven_at: Option<Timestamp>,
+}
+
+impl From<DeadLetter> for View {
+    fn from(letter: DeadLetter) -> Self {
+        Self {
+            id: letter.id,
+            event_id: letter.event_id,
+            event_key: letter.event_key,
+            error: letter.error,
+            attempts: letter.attempts,
+            created_at: Timestamp::from_micros(letter.created_at),
+            redriven_at: letter.redriven_at.map(Timestamp::from_micros),
+        }
+    }
+}
+
+/// Those that wait, or all of them.
+pub(super) async fn list(
+    State(state): State<ApiState>,
+    reader: Reader,
+    Params(query): Params<Query>,
+) -> Result<Json<Page<View>>, Problem> {
+    let span = Span::read("dead_letters", query.limit, query.cursor.as_deref())?;
+    let all = matches!(query.state, Which::All);
+    let rows = state
+        .store
+        .dead_letters(&reader.merchant, span.after.as_deref(), all, span.rows())
+        .await?;
+    let page = Page::new("dead_letters", &span, rows, |row| row.id.clone());
+    Ok(Json(page.map(View::from)))
+}
+
+/// One of them.
+pub(super) async fn show(
+    State(state): State<ApiState>,
+    reader: Reader,
+    Segment(id): Segment,
+) -> Result<Json<View>, Problem> {
+    let letter = state.store.dead_letter(&id).await?;
+    letter
+        .filter(|letter| {
+            letter
+                .merchant
+                .as_ref()
+                .is_none_or(|owner| *owner == reader.merchant)
+        })
+        .map(|letter| Json(View::from(letter)))
+        .ok_or_else(|| Problem::not_found("no such dead letter"))
+}
