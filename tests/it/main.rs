@@ -13,11 +13,16 @@ mod house;
 mod support;
 
 mod broker;
+mod cases_a;
+mod cases_b;
+mod cases_c;
+mod hostile;
 mod idempotency;
 mod ingress;
 mod quarantine;
 mod recorder;
 mod relay;
+mod signed_material;
 mod store_contract;
 mod store_events;
 mod store_outbox;

@@ -1,0 +1,3 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(init: payhook_fuzz::seed("twoctwop_body"), |data: &[u8]| payhook_fuzz::run("twoctwop_body", data));
