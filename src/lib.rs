@@ -90,5 +90,6 @@ pub mod cli;
 pub mod config;
 pub mod crash;
 pub mod listener;
+pub mod samples;
 pub mod telemetry;
 pub mod time;

@@ -79,6 +79,19 @@ pub fn parse_local(pattern: &str, text: &str, offset_minutes: i32) -> Option<Tim
     Some(Timestamp::from_micros(at.as_microsecond()))
 }
 
+impl Timestamp {
+    /// This moment as a provider's local text: the reverse of [`parse_local`]. Empty if the pattern is none.
+    pub fn local_text(self, pattern: &str, offset_minutes: i32) -> String {
+        let offset = jiff::tz::Offset::from_seconds(offset_minutes.saturating_mul(60))
+            .unwrap_or(jiff::tz::Offset::UTC);
+        let local = jiff::Timestamp::from_microsecond(self.0).map(|at| offset.to_datetime(at));
+        local
+            .ok()
+            .and_then(|local| jiff::fmt::strtime::format(pattern, local).ok())
+            .unwrap_or_default()
+    }
+}
+
 impl fmt::Display for Timestamp {
     /// RFC 3339 in UTC with as many fraction digits as needed: `2026-11-29T04:05:07.123456Z`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -153,6 +166,7 @@ mod tests {
     fn beijing_time_is_eight_hours_ahead() {
         let at = parse_local("%Y-%m-%d %H:%M:%S", "2024-03-01 10:00:06", 480).unwrap();
         assert_eq!(at.to_string(), "2024-03-01T02:00:06Z");
+        assert_eq!(at.local_text("%Y-%m-%d %H:%M:%S", 480), "2024-03-01 10:00:06");
         assert_eq!(Timestamp::parse_rfc3339("2024-03-01T10:00:06+08:00"), Some(at));
     }
 

@@ -31,6 +31,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("relay", &["store", "broker"]),
     ("worker", &["provider", "orders", "store", "broker"]),
     ("api", &["provider", "orders", "store", "idempotency"]),
+    // The sending side of the providers, for `demo`, `send` and the tests.
+    ("samples", &["provider"]),
     ("app", ALL),
     ("cli", ALL),
 ];

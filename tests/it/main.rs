@@ -22,6 +22,7 @@ mod ingress;
 mod quarantine;
 mod recorder;
 mod relay;
+mod samples;
 mod signed_material;
 mod store_contract;
 mod store_events;

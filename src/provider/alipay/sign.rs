@@ -47,3 +47,36 @@ pub fn sign(
         .collect();
     Ok(body.join("&").into_bytes())
 }
+
+/// `body` with its `notify_time` and `sign` made anew; every other byte stays, its percent-encoding too.
+/// `tail` is signed behind the rest: empty for a genuine notification.
+pub fn resign(
+    signer: &RsaSigner,
+    sign_type: AlipaySignType,
+    body: &[u8],
+    notify_time: &str,
+    tail: &[u8],
+) -> Result<Vec<u8>, SignError> {
+    let (_, digest): (&str, Digest) = algorithm(sign_type);
+    let body = with_value(body, "notify_time=", notify_time.as_bytes());
+    let signed = Form::parse(&body).map_err(|_| SignError::Form)?.signed(false);
+    let signature = signer
+        .sign(digest, &[&signed, tail].concat())
+        .map_err(|_| SignError::Key)?;
+    Ok(with_value(&body, "sign=", STANDARD.encode(signature).as_bytes()))
+}
+
+/// The form with another value behind `name=`; a name that is not there stays away.
+fn with_value(body: &[u8], name: &str, value: &[u8]) -> Vec<u8> {
+    let segment = |segment: &[u8]| {
+        if segment.starts_with(name.as_bytes()) {
+            format!("{name}{}", encode(value)).into_bytes()
+        } else {
+            segment.to_vec()
+        }
+    };
+    body.split(|b| *b == b'&')
+        .map(segment)
+        .collect::<Vec<_>>()
+        .join(&b'&')
+}
