@@ -19,9 +19,11 @@
 
 use std::io::{self, Write};
 
-use tracing::Subscriber;
+use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::FilterFn;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::config::{LogConfig, LogFormat};
 use crate::event::text::{printable, printable_json};
@@ -52,16 +54,33 @@ where
 {
     let filter = EnvFilter::try_new(&config.filter)?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    let discreet = FilterFn::new(|line| !may_tell_bodies(line));
     Ok(match config.format {
-        LogFormat::Text => Box::new(lines.with_writer(Escaping { to, json: false }).finish()),
+        LogFormat::Text => Box::new(
+            lines
+                .with_writer(Escaping { to, json: false })
+                .finish()
+                .with(discreet),
+        ),
         LogFormat::Json => Box::new(
             lines
                 .json()
                 .flatten_event(true)
                 .with_writer(Escaping { to, json: true })
-                .finish(),
+                .finish()
+                .with(discreet),
         ),
     })
+}
+
+/// The AMQP library logs a message that came back whole, as a warning, and frames as traces: payer data both.
+/// No filter brings these lines back.
+fn may_tell_bodies(line: &Metadata<'_>) -> bool {
+    let target = line.target();
+    let library = ["lapin", "amq_protocol"]
+        .iter()
+        .any(|name| target.starts_with(name));
+    library && (*line.level() > Level::WARN || target == "lapin::returned_messages")
 }
 
 /// Escapes each line as it is written.
@@ -167,6 +186,17 @@ mod tests {
         assert_tame(&text);
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(read["order.id"], HOSTILE);
+    }
+
+    #[test]
+    fn what_a_library_tells_of_messages_is_never_logged() {
+        let say = || {
+            tracing::warn!(target: "lapin::returned_messages", message = "payer", "Server returned us a message");
+            tracing::trace!(target: "lapin::frames", frame = "payer", "frame");
+            tracing::error!(target: "lapin::channel", "closed");
+        };
+        let text = logged(LogFormat::Text, "trace,lapin::returned_messages=trace", say);
+        assert!(!text.contains("payer") && text.contains("closed"), "{text}");
     }
 
     #[test]

@@ -48,7 +48,11 @@ const BELOW: &[&str] = &["time", "crash", "event", "config", "telemetry"];
 /// What may appear only in some modules, and why.
 const CONFINED: &[(&str, &[&str], &str)] = &[
     ("sqlx", &["store", "idempotency"], "rows are the store's business"),
-    ("lapin", &["broker"], "RabbitMQ is one of two brokers"),
+    (
+        "lapin",
+        &["broker", "telemetry::logs"],
+        "RabbitMQ is one of two brokers (and the log keeps the library from telling bodies)",
+    ),
     (
         "axum",
         &["ingress", "api", "idempotency", "console"],
