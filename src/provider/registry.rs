@@ -38,6 +38,19 @@ impl Registered {
     }
 }
 
+impl FromIterator<Registered> for Registry {
+    /// Of accounts whose schemes are built already.
+    fn from_iter<I: IntoIterator<Item = Registered>>(accounts: I) -> Self {
+        let by_name = accounts.into_iter().map(|registered| {
+            (
+                (registered.provider, registered.account.clone()),
+                Arc::new(registered),
+            )
+        });
+        Self(by_name.collect())
+    }
+}
+
 impl Registry {
     /// Builds every account or reports every problem.
     pub fn build(accounts: &[Account]) -> Result<Self, Vec<AccountProblem>> {
