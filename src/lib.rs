@@ -62,7 +62,7 @@
 //!
 //! # Who may use whom
 //!
-//! The flows (`ingress`, [`relay`], `worker`, [`api`]) never import each other; they meet in the [`store`]. Rules
+//! The flows ([`ingress`], [`relay`], `worker`, [`api`]) never import each other; they meet in the [`store`]. Rules
 //! ([`provider`], and status and ledger in `orders`) do no I/O. `tests/it/house.rs` has the whole table and
 //! fails on any other edge.
 

@@ -41,6 +41,7 @@ create table outbox (
 create index outbox_first on outbox (due_at) where published_at is null and not unpublishable;
 create index outbox_again on outbox (due_at) where published_at is not null;
 create index outbox_unpublished on outbox (created_at) where published_at is null;
+create index outbox_messages on outbox (id) where kind = 'message';
 create index outbox_replays on outbox (event_id) where kind = 'replay';
 create trigger outbox_never_truncated before truncate on outbox
     for each statement execute function payhook_refuse_change();

@@ -43,6 +43,7 @@ create table outbox (
 create index outbox_first on outbox (due_at) where published_at is null and not unpublishable;
 create index outbox_again on outbox (due_at) where published_at is not null;
 create index outbox_unpublished on outbox (created_at) where published_at is null;
+create index outbox_messages on outbox (id) where kind = 'message';
 create index outbox_replays on outbox (event_id) where kind = 'replay';
 
 -- Every queue that payhook declares, with the moment it was last seen at the broker: one that is missing later

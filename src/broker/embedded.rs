@@ -24,9 +24,15 @@ impl Embedded {
         }
     }
 
-    /// Claims up to `limit` events that are due.
+    /// Claims up to `limit` events that are due; also those that were published in the days of another broker,
+    /// or redriven.
     pub async fn take(&self, limit: u32) -> Result<Vec<Claimed>, StoreError> {
-        self.store.claim_due(Scope::Apply, &self.process, limit).await
+        let mut taken = self.store.claim_due(Scope::Apply, &self.process, limit).await?;
+        let room = limit.saturating_sub(u32::try_from(taken.len()).unwrap_or(limit));
+        if room > 0 && self.store.has_unfinished_due().await? {
+            taken.extend(self.store.claim_due(Scope::Again, &self.process, room).await?);
+        }
+        Ok(taken)
     }
 
     /// Ends the rows of messages that only the feed sends.

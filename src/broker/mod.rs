@@ -21,7 +21,6 @@ mod topology;
 use std::time::Duration;
 
 use bytes::Bytes;
-use secrecy::{ExposeSecret as _, SecretString};
 use tokio_util::sync::CancellationToken;
 
 pub use consumer::{Delivered, Source, Subscription};
@@ -29,40 +28,35 @@ pub use embedded::Embedded;
 pub use publisher::Publisher;
 pub use rabbitmq::{Link, Rabbitmq};
 pub use topic::{binding_matches, is_valid_binding};
-pub use topology::{ConsumerQueue, Exchange, Mismatch, Topology};
+pub use topology::{Mismatch, Topology};
 
+use crate::config::{BrokerConfig, BrokerUrl};
 use crate::store::Store;
 use crate::telemetry::metrics::names;
 use crate::telemetry::{BrokerState, Health};
 use crate::time::{Clock, Timestamp};
 
-/// What an operator decides about the broker.
+/// What an operator decides about the broker, and how patient we are with it.
 #[derive(Clone, Debug)]
 pub struct BrokerOptions {
-    /// `embedded`, or an `amqp://` or `amqps://` URL.
-    pub url: SecretString,
-    /// Of payhook's own exchanges and queues.
-    pub prefix: String,
-    /// Queues declared for consumers.
-    pub queues: Vec<ConsumerQueue>,
+    /// `[broker]`.
+    pub config: BrokerConfig,
     /// Who is told when a queue has vanished: every merchant of the configuration.
     pub merchants: Vec<String>,
     /// How long a publish waits for its confirm.
     pub confirm_timeout: Duration,
     /// How often the topology is asserted while connected.
     pub assert_every: Duration,
-    /// Seconds between heartbeats.
+    /// Seconds between heartbeats, unless the URL says otherwise.
     pub heartbeat: u16,
 }
 
 impl BrokerOptions {
-    /// The defaults for `url`, with prefix `payhook` and no consumer queues.
-    pub fn new(url: SecretString) -> Self {
+    /// With the usual patience.
+    pub fn new(config: BrokerConfig, merchants: Vec<String>) -> Self {
         Self {
-            url,
-            prefix: "payhook".to_owned(),
-            queues: Vec::new(),
-            merchants: vec!["default".to_owned()],
+            config,
+            merchants,
             confirm_timeout: Duration::from_secs(10),
             assert_every: Duration::from_secs(30),
             heartbeat: 15,
@@ -87,11 +81,13 @@ impl Broker {
         store: Store,
         process: &str,
     ) -> Result<(Self, Option<Publisher>), BrokerError> {
-        if options.url.expose_secret() == "embedded" {
-            return Ok((Self::Embedded(Embedded::new(store, process)), None));
+        match &options.config.url {
+            BrokerUrl::Embedded => Ok((Self::Embedded(Embedded::new(store, process)), None)),
+            BrokerUrl::Rabbitmq(url) => {
+                let (rabbitmq, publisher) = Rabbitmq::new(url, options, store, process)?;
+                Ok((Self::Rabbitmq(rabbitmq), Some(publisher)))
+            }
         }
-        let (rabbitmq, publisher) = Rabbitmq::new(options, store, process)?;
-        Ok((Self::Rabbitmq(rabbitmq), Some(publisher)))
     }
 
     /// Whether the outbox is the queue.

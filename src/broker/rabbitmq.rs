@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lapin::uri::AMQPUri;
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::connection;
@@ -44,12 +44,13 @@ pub struct Rabbitmq {
 
 impl Rabbitmq {
     pub(super) fn new(
+        url: &SecretString,
         options: &BrokerOptions,
         store: Store,
         process: &str,
     ) -> Result<(Self, Publisher), BrokerError> {
-        let uri = Arc::new(connection::parse(options.url.expose_secret(), options.heartbeat)?);
-        let topology = Arc::new(Topology::new(&options.prefix, &options.queues)?);
+        let uri = Arc::new(connection::parse(url.expose_secret(), options.heartbeat)?);
+        let topology = Arc::new(Topology::new(&options.config.prefix, &options.config.queues)?);
         let asserter = Asserter::new(Arc::clone(&topology), store.clone(), &options.merchants);
         let (commands, received) = mpsc::channel(WINDOW);
         let (link, seen) = watch::channel(Link::Down);

@@ -8,32 +8,12 @@
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use super::{BrokerError, is_valid_binding};
+use crate::config::{Exchange, Queue};
 
 /// Redeliveries of an event before the broker gives up on it: a net only, attempts are counted in the store.
 const APPLY_DELIVERY_LIMIT: i32 = 100;
 /// Redeliveries to a consumer before its dead-letter queue.
 const CONSUMER_DELIVERY_LIMIT: i32 = 20;
-
-/// Which of payhook's exchanges.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Exchange {
-    /// Verified events, one message each.
-    #[default]
-    Events,
-    /// Changes of orders, and what needs a human.
-    Orders,
-}
-
-/// A queue that the operator wants declared, so that nothing is published before it exists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConsumerQueue {
-    /// Its name, as it stands.
-    pub name: String,
-    /// What it is bound to.
-    pub exchange: Exchange,
-    /// With which binding keys.
-    pub bind: Vec<String>,
-}
 
 /// An existing queue that is not as payhook would have declared it. It is used as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,12 +44,12 @@ pub struct Topology {
     pub(super) dead: ShortString,
     /// In the order of declaration: a dead-letter queue before the queue that needs it.
     pub(super) queues: Vec<DeclaredQueue>,
-    consumers: Vec<ConsumerQueue>,
+    consumers: Vec<Queue>,
 }
 
 impl Topology {
     /// For payhook's `prefix` and the operator's queues; names and bindings are checked here.
-    pub fn new(prefix: &str, consumers: &[ConsumerQueue]) -> Result<Self, BrokerError> {
+    pub fn new(prefix: &str, consumers: &[Queue]) -> Result<Self, BrokerError> {
         let events = short(&format!("{prefix}.events"))?;
         let orders = short(&format!("{prefix}.orders"))?;
         let apply = short(&format!("{prefix}.apply"))?;
@@ -170,8 +150,8 @@ pub(super) fn short(text: &str) -> Result<ShortString, BrokerError> {
 mod tests {
     use super::*;
 
-    fn queue(name: &str, exchange: Exchange, bind: &[&str]) -> ConsumerQueue {
-        ConsumerQueue {
+    fn queue(name: &str, exchange: Exchange, bind: &[&str]) -> Queue {
+        Queue {
             name: name.to_owned(),
             exchange,
             bind: bind.iter().map(|&binding| binding.to_owned()).collect(),

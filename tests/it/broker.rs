@@ -6,6 +6,7 @@ use bytes::Bytes;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 use payhook::broker::{Link, Outgoing, Published, Route};
+use payhook::config::BrokerUrl;
 use payhook::time::Timestamp;
 
 use crate::support::proxy::{Network, Proxy};
@@ -81,7 +82,7 @@ on_both_stores! {
     async fn a_queue_that_vanished_comes_back_and_a_human_is_told_once(fresh) {
         Rabbit::with(|rabbit| async move {
             let mut options = rabbit.options();
-            options.queues = vec![rabbit.order_queue("order.paid")];
+            options.config.queues = vec![rabbit.order_queue("order.paid")];
             options.merchants = vec!["default".to_owned(), "other".to_owned()];
             let running = Running::connected(&options, &fresh.store, "one").await;
             let queue = rabbit.name("q");
@@ -112,7 +113,7 @@ async fn an_existing_queue_is_used_as_it_is_and_reported() {
         let fresh = fresh;
         Rabbit::with(|rabbit| async move {
             let mut options = rabbit.options();
-            options.queues = vec![rabbit.order_queue("order.paid")];
+            options.config.queues = vec![rabbit.order_queue("order.paid")];
             let queue = rabbit.name("q");
             rabbit
                 .channel()
@@ -154,7 +155,7 @@ async fn a_broken_connection_fails_what_waits_and_is_built_anew() {
         Rabbit::with(|rabbit| async move {
             let proxy = Proxy::to(&host(&rabbit.url), Network::Open).await;
             let mut options = rabbit.options();
-            options.url = through(&rabbit.url, &proxy).into();
+            options.config.url = BrokerUrl::Rabbitmq(through(&rabbit.url, &proxy).into());
             options.confirm_timeout = Duration::from_secs(2);
             let running = Running::connected(&options, &fresh.store, "one").await;
             let own = rabbit.own_queue("events", "#").await;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use payhook::config::BrokerUrl;
 use payhook::event::{Event, EventId, Replay};
 use payhook::relay::{Carried, Relay, RelayOptions};
 use payhook::store::messages::{self, NewMessage};
@@ -162,7 +163,7 @@ on_both_stores! {
     async fn an_order_message_nobody_wants_is_done_and_one_whose_queue_vanished_waits(fresh) {
         Rabbit::with(|rabbit| async move {
             let mut options = rabbit.options();
-            options.queues = vec![rabbit.order_queue("order.paid")];
+            options.config.queues = vec![rabbit.order_queue("order.paid")];
             options.assert_every = Duration::from_hours(1);
             let running = Running::connected(&options, &fresh.store, "one").await;
             let (mut relay, _handoffs) = relay(&fresh, &running, "one");
@@ -254,7 +255,7 @@ on_both_stores! {
             let upstream = rabbit.url.split_once('@').unwrap().1.split('/').next().unwrap().to_owned();
             let proxy = Proxy::to(&upstream, Network::Open).await;
             let mut options = rabbit.options();
-            options.url = rabbit.url.replace(&upstream, &proxy.addr.to_string()).into();
+            options.config.url = BrokerUrl::Rabbitmq(rabbit.url.replace(&upstream, &proxy.addr.to_string()).into());
             options.confirm_timeout = Duration::from_secs(2);
             let running = Running::connected(&options, &fresh.store, "one").await;
             let own = rabbit.own_queue("events", "#").await;

@@ -22,7 +22,7 @@ pub enum Scope {
     First,
     /// Events that were published and have not ended in time: to the workers again.
     Again,
-    /// Events, whether published or not: what the embedded broker's worker applies.
+    /// Events that were never published: what the embedded broker's worker applies.
     Apply,
 }
 
@@ -44,7 +44,7 @@ macro_rules! claim {
 
 const CLAIM_FIRST: (&str, &str) = claim!("published_at is null and not unpublishable");
 const CLAIM_AGAIN: (&str, &str) = claim!("published_at is not null");
-const CLAIM_APPLY: (&str, &str) = claim!("kind <> 'message'");
+const CLAIM_APPLY: (&str, &str) = claim!("published_at is null and not unpublishable and kind <> 'message'");
 
 const HAS_DUE: (&str, &str) = (
     "select exists (select 1 from outbox where published_at is not null \

@@ -11,7 +11,8 @@ use lapin::options::{
 };
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
-use payhook::broker::{Broker, BrokerOptions, ConsumerQueue, Exchange, Rabbitmq};
+use payhook::broker::{Broker, BrokerOptions, Rabbitmq};
+use payhook::config::{BrokerConfig, BrokerUrl, Exchange, Queue};
 use payhook::store::Store;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -92,16 +93,21 @@ impl Rabbit {
 
     /// Options for this corner, with fast reactions.
     pub(crate) fn options(&self) -> BrokerOptions {
-        let mut options = BrokerOptions::new(self.url.clone().into());
-        options.prefix.clone_from(&self.prefix);
+        let config = BrokerConfig {
+            url: BrokerUrl::Rabbitmq(self.url.clone().into()),
+            prefix: self.prefix.clone(),
+            reapply_after: Duration::from_mins(5),
+            queues: Vec::new(),
+        };
+        let mut options = BrokerOptions::new(config, vec!["default".to_owned()]);
         options.confirm_timeout = Duration::from_secs(5);
         options.assert_every = Duration::from_millis(500);
         options
     }
 
     /// A consumer queue `{prefix}.q` on the orders exchange.
-    pub(crate) fn order_queue(&self, bind: &str) -> ConsumerQueue {
-        ConsumerQueue {
+    pub(crate) fn order_queue(&self, bind: &str) -> Queue {
+        Queue {
             name: self.name("q"),
             exchange: Exchange::Orders,
             bind: vec![bind.to_owned()],
