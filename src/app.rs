@@ -18,9 +18,11 @@ use tokio_util::task::TaskTracker;
 use crate::api::{self, ApiState, Sampler, Tokens};
 use crate::config::{Config, ServerConfig, TokenFileError, local_tokens};
 use crate::event::new_id;
+use crate::idempotency::{Keys, Options, Pool};
 use crate::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
 use crate::listener::{Listener, ListenerOptions};
 use crate::provider::Registry;
+use crate::retention::Retention;
 use crate::store::{DaemonLock, DaemonLockError, Store, StoreError, StoreOptions};
 use crate::telemetry::{Health, Metrics};
 use crate::time::Clock;
@@ -152,6 +154,11 @@ impl App {
             .tasks
             .spawn(admin.serve(api::router(state), private.stop.clone()));
 
+        // Before the first row is written: what the feed counts from is settled here.
+        if config.store.migrate {
+            migrate(&store, &flows).await?;
+        }
+
         // Relay and worker start here, on `flows`, before the ingress that hands over to them.
 
         let mut notify_addr = None;
@@ -184,8 +191,10 @@ impl App {
                 .tasks
                 .spawn(notify.serve(ingress.router(), public.stop.clone()));
         }
-        if config.store.migrate {
-            migrate(&store, &flows).await?;
+        if roles.contains(&Role::Worker) {
+            let keys = idempotency_keys(&store, &config, &private.tasks);
+            let retention = Retention::new(store.clone(), keys, &config.retention, clock.clone());
+            flows.tasks.spawn(retention.run(flows.stop.clone()));
         }
         let sampler = Sampler::new(
             store.clone(),
@@ -236,6 +245,19 @@ impl App {
         self.private.end().await;
         self.store.close().await;
     }
+}
+
+/// The Idempotency-Keys, in the same database.
+fn idempotency_keys(store: &Store, config: &Config, tasks: &TaskTracker) -> Keys {
+    let pool = match store {
+        Store::Postgres(pool) => Pool::Postgres(pool.clone()),
+        Store::Sqlite(pools) => Pool::Sqlite(pools.writer.clone()),
+    };
+    let options = Options {
+        expiry: config.retention.idempotency,
+        ..Options::default()
+    };
+    Keys::new(pool, options, tasks.clone())
 }
 
 async fn bind(

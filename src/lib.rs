@@ -90,6 +90,7 @@ pub mod cli;
 pub mod config;
 pub mod crash;
 pub mod listener;
+pub mod retention;
 pub mod samples;
 pub mod telemetry;
 pub mod time;

@@ -48,7 +48,7 @@ create table events (
     position            bigint not null default (pg_current_xact_id()::text::bigint),
     check ((amount is null) = (currency is null))
 );
-create index events_by_position on events (position, id);
+create index events_by_position on events (merchant, position, id);
 create index events_by_order on events (merchant, order_id, id) where order_id is not null;
 create index events_by_trade on events (trade_id, id) where trade_id is not null;
 

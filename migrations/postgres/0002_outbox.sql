@@ -10,7 +10,7 @@ create table messages (
     created_at  bigint not null,
     position    bigint not null default (pg_current_xact_id()::text::bigint)
 );
-create index messages_by_position on messages (position, id);
+create index messages_by_position on messages (merchant, position, id);
 create index messages_by_order on messages (merchant, order_id);
 create trigger messages_append_only before update on messages
     for each row execute function payhook_refuse_change();

@@ -22,6 +22,7 @@ create table attention (
 );
 create index attention_open on attention (merchant, id) where state = 'open';
 create index attention_by_order on attention (merchant, order_id) where order_id is not null;
+create index attention_by_event on attention (event_id) where state = 'open' and event_id is not null;
 
 create function payhook_guard_attention() returns trigger language plpgsql as $$
 begin

@@ -36,6 +36,7 @@ create table events (
     remote_addr         text,
     check ((amount is null) = (currency is null))
 ) strict;
+create index events_by_position on events (merchant, position);
 create index events_by_order on events (merchant, order_id, id) where order_id is not null;
 create index events_by_trade on events (trade_id, id) where trade_id is not null;
 

@@ -10,6 +10,7 @@ create table messages (
     body        blob    not null,                   -- the CloudEvent
     created_at  integer not null
 ) strict;
+create index messages_by_position on messages (merchant, position);
 create index messages_by_order on messages (merchant, order_id);
 create trigger messages_keep_first before insert on messages
 when exists (select 1 from messages where id = new.id or position = new.position) begin

@@ -22,6 +22,7 @@ create table attention (
 ) strict;
 create index attention_open on attention (merchant, id) where state = 'open';
 create index attention_by_order on attention (merchant, order_id) where order_id is not null;
+create index attention_by_event on attention (event_id) where state = 'open' and event_id is not null;
 
 create table dead_letters (
     id          text primary key,

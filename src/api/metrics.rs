@@ -15,6 +15,7 @@ use metrics::gauge;
 use super::ApiState;
 use crate::event::AttentionCode;
 use crate::provider::Registry;
+use crate::store::feed::FeedWatch;
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::names;
 use crate::telemetry::{Health, Metrics, OutboxState};
@@ -37,6 +38,7 @@ pub struct Sampler {
     registry: Arc<Registry>,
     clock: Clock,
     seeded: bool,
+    feed: FeedWatch,
 }
 
 impl Sampler {
@@ -58,6 +60,7 @@ impl Sampler {
             registry,
             clock,
             seeded: false,
+            feed: FeedWatch::default(),
         }
     }
 
@@ -83,6 +86,8 @@ impl Sampler {
             let open = found.attention.iter().find(|(found, _)| found == code);
             gauge!(names::ATTENTION_OPEN, "code" => code).set(count(open.map_or(0, |(_, n)| *n)));
         }
+        let delay = self.feed.step(&self.store, now).await?;
+        gauge!(names::FEED_DELAY).set(delay.as_secs_f64());
         Ok(())
     }
 

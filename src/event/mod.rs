@@ -23,7 +23,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
-pub use announcement::Announcement;
+pub use announcement::{Announcement, replayed};
 pub use attention::AttentionCode;
 pub use cloudevent::{CloudEvent, Replay};
 pub use fact::{Fact, FactKind};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sqlx::{FromRow, QueryBuilder};
 
-use super::{Store, StoreError, on_pool};
+use super::{Store, StoreError, Tx, on_pool, on_tx};
 use crate::event::{Currency, Event, EventId, EventKey, Fingerprint, Money};
 use crate::time::Timestamp;
 
@@ -129,6 +129,23 @@ impl Store {
             .await)?;
         Ok(row.map(|(headers, body)| RawNotification { headers, body }))
     }
+}
+
+/// Many events as the transaction sees them, in no order; an id that names nothing is left out.
+pub(super) async fn events_seen_by(tx: &mut Tx, ids: &[EventId]) -> Result<Vec<Arc<Event>>, StoreError> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<EventRow> = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(BY_IDS);
+        let mut list = sql.separated(", ");
+        for id in ids {
+            list.push_bind(id.as_str());
+        }
+        sql.push(")");
+        sql.build_query_as().fetch_all(conn).await
+    })?;
+    rows.into_iter().map(|row| row.event().map(Arc::new)).collect()
 }
 
 impl EventRow {

@@ -16,6 +16,7 @@ mod error;
 mod event_list;
 mod event_row;
 pub mod events;
+pub mod feed;
 pub mod gauges;
 mod lease;
 pub mod messages;
@@ -24,6 +25,7 @@ mod postgres;
 mod probe;
 pub mod quarantine;
 mod repeats;
+pub mod retention;
 pub mod timeline;
 
 use std::fmt;
@@ -163,7 +165,8 @@ impl Store {
         }
     }
 
-    /// Brings the schema up to date, under the database's own lock: daemons that start together do it once.
+    /// Brings the schema up to date, under the database's own lock: daemons that start together do it once. Then
+    /// judges whether the feed goes on where it was ([`feed`]).
     pub async fn migrate(&self) -> Result<(), StoreError> {
         match self {
             Self::Postgres(pool) => {
@@ -182,7 +185,7 @@ impl Store {
             }
             Self::Sqlite(pools) => SQLITE_MIGRATIONS.run(&pools.writer).await?,
         }
-        Ok(())
+        self.renew_feed_epoch().await
     }
 
     /// Begins a write transaction.
@@ -190,6 +193,15 @@ impl Store {
         Ok(match self {
             Self::Postgres(pool) => Tx::Postgres(pool.begin().await?),
             Self::Sqlite(pools) => Tx::Sqlite(pools.writer.begin_with("begin immediate").await?),
+        })
+    }
+
+    /// Begins a transaction that only reads: all its statements see one state.
+    pub async fn begin_reading(&self) -> Result<Tx, StoreError> {
+        const ONE_STATE: &str = "begin isolation level repeatable read, read only";
+        Ok(match self {
+            Self::Postgres(pool) => Tx::Postgres(pool.begin_with(ONE_STATE).await?),
+            Self::Sqlite(pools) => Tx::Sqlite(pools.reader.begin().await?),
         })
     }
 

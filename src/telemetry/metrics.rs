@@ -39,6 +39,10 @@ pub mod names {
     pub const ATTENTION_OPEN: &str = "payhook_attention_open_items";
     /// Gauge: dead letters not yet redriven.
     pub const DEAD_LETTERS_OPEN: &str = "payhook_dead_letters_open_items";
+    /// Gauge: for how long the oldest open write in the Postgres cluster has held the feed back.
+    pub const FEED_DELAY: &str = "payhook_feed_delay_seconds";
+    /// Counter {kind}: removed by age: `event`, `quarantine` or `idempotency_key`.
+    pub const PURGED: &str = "payhook_purged_total";
     /// Gauge {provider}: our clock minus the signed send time of the last notification.
     pub const CLOCK_OFFSET: &str = "payhook_clock_offset_seconds";
     /// Gauge {provider, account}: when the last event was recorded.
@@ -111,6 +115,7 @@ fn describe() {
             names::IDEMPOTENCY,
             "Calls with an Idempotency-Key, by what the key led to",
         ),
+        (names::PURGED, "Rows removed by age, by kind"),
     ];
     for (name, meaning) in counters {
         describe_counter!(name, Unit::Count, meaning);
@@ -146,6 +151,11 @@ fn describe() {
             names::DEAD_LETTERS_OPEN,
             Unit::Count,
             "Dead letters not yet redriven",
+        ),
+        (
+            names::FEED_DELAY,
+            Unit::Seconds,
+            "How long the oldest open write in the database cluster has held the feed back",
         ),
         (
             names::CLOCK_OFFSET,

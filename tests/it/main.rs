@@ -9,6 +9,7 @@
 mod api;
 mod consumers;
 mod deploy;
+mod feed;
 mod house;
 mod support;
 
@@ -22,6 +23,7 @@ mod ingress;
 mod quarantine;
 mod recorder;
 mod relay;
+mod retention;
 mod samples;
 mod signed_material;
 mod store_contract;
