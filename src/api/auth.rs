@@ -102,6 +102,8 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 pub struct Reader {
     /// Whose data.
     pub merchant: String,
+    /// Whether bodies and content too.
+    pub raw: bool,
 }
 
 /// A caller who may read bodies; sees only what belongs to this merchant.
@@ -115,8 +117,10 @@ impl FromRequestParts<ApiState> for Reader {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
-        let merchant = Caller::of(parts, &state.tokens)?.allowed(Scope::Read)?;
-        Ok(Self { merchant })
+        let caller = Caller::of(parts, &state.tokens)?;
+        let raw = caller.scopes.contains(&Scope::Raw);
+        let merchant = caller.allowed(Scope::Read)?;
+        Ok(Self { merchant, raw })
     }
 }
 

@@ -9,6 +9,7 @@ mod attention;
 pub mod auth;
 mod dead_letters;
 mod events;
+mod feed;
 mod health;
 mod metrics;
 pub mod page;
@@ -79,6 +80,7 @@ pub fn router(state: ApiState) -> Router {
         .route("/v1/events", get(events::list))
         .route("/v1/events/{id}", get(events::show))
         .route("/v1/events/{id}/raw", get(events::raw))
+        .route(feed::PATH, get(feed::read))
         .route("/v1/attention", get(attention::list))
         .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/dead-letters/{id}", get(dead_letters::show))
@@ -91,7 +93,12 @@ pub fn router(state: ApiState) -> Router {
 
 /// Bounds every request in time and keeps every answer out of caches and content sniffers.
 async fn guard(request: Request, next: Next) -> Response {
-    let answered = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
+    let limit = if request.uri().path() == feed::PATH {
+        REQUEST_TIMEOUT.saturating_add(feed::LONGEST_WAIT)
+    } else {
+        REQUEST_TIMEOUT
+    };
+    let answered = tokio::time::timeout(limit, next.run(request)).await;
     let mut response =
         answered.unwrap_or_else(|_| Problem::unavailable("not answered in time").into_response());
     let headers = response.headers_mut();

@@ -25,6 +25,8 @@ pub enum Code {
     MethodNotAllowed,
     /// A parameter that cannot be used.
     Validation,
+    /// Retention removed what the cursor had not passed.
+    CursorExpired,
     /// The store does not answer; come again.
     Unavailable,
     /// A fault of ours.

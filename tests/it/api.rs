@@ -4,6 +4,7 @@ mod attention;
 mod client;
 mod dead_letters;
 mod events;
+mod feed;
 mod health;
 
 use std::sync::Arc;
