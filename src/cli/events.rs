@@ -1,4 +1,4 @@
-//! `payhook events list|show|raw`: what came, what became of it, and the exact bytes.
+//! `payhook events list|show|raw|tail`: what came, what became of it, the exact bytes, and what comes.
 
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ use super::Globals;
 use super::client::Connection;
 use super::listing::{Paging, Query, or_dash, show_page};
 use super::output::{Output, Table};
+use super::tail;
 use crate::event::Money;
 
 /// Arguments of `events`.
@@ -27,6 +28,8 @@ enum What {
     Show(One),
     /// Write the exact bytes that came to stdout (needs the scope raw)
     Raw(One),
+    /// Follow the feed: one line for each event, from the oldest kept
+    Tail(tail::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -99,6 +102,7 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
             let client = one.connection.open(globals)?;
             out.bytes(&client.bytes(&["events", &one.id, "raw"]).await?)?;
         }
+        What::Tail(args) => tail::run(args, globals).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

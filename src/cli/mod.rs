@@ -15,6 +15,7 @@ mod listing;
 mod orders;
 pub mod output;
 mod serve;
+mod tail;
 mod verify;
 
 use std::path::PathBuf;
