@@ -31,12 +31,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("relay", &["store", "broker"]),
     ("worker", &["provider", "orders", "store", "broker"]),
     ("api", &["provider", "orders", "store", "idempotency"]),
-<<<<<<< HEAD
     // The sending side of the providers, for `demo`, `send` and the tests.
     ("samples", &["provider"]),
-=======
     ("retention", &["store", "idempotency"]),
->>>>>>> e7d4f1b (Read both streams in commit order, and let go of what is old)
     ("app", ALL),
     ("cli", ALL),
 ];
