@@ -20,7 +20,7 @@ create table orders (
     primary key (merchant, order_id),
     check ((status = 'closed') = (closed_by is not null))
 ) with (fillfactor = 80);
-create index orders_by_update on orders (merchant, updated_at);
+create index orders_by_creation on orders (merchant, created_at, order_id);
 create index orders_parked on orders (parked_until) where parked_until is not null;
 
 create function payhook_rank(status text) returns integer immutable language sql as $$
@@ -90,6 +90,8 @@ create table trades (
     refunded   bigint not null default 0,
     reversed   bigint not null default 0,
     paid_at    bigint,
+    processing_at bigint,                     -- the latest report that it is under way
+    late       boolean not null default false, -- paid after its own or its order's close: booked, but does not count
     created_at bigint not null,
     updated_at bigint not null,
     primary key (merchant, provider, trade_id)
@@ -104,6 +106,9 @@ begin
        or old.paid_at is not null and new.paid_at is distinct from old.paid_at then
         raise exception 'payhook: trade % keeps its identity, order, amount and time of payment', old.trade_id
             using errcode = 'check_violation';
+    end if;
+    if old.late and not new.late then
+        raise exception 'payhook: trade % stays paid after its close', old.trade_id using errcode = 'check_violation';
     end if;
     if new.refunded < old.refunded or new.reversed < old.reversed then
         raise exception 'payhook: a total of trade % may not shrink', old.trade_id using errcode = 'check_violation';
@@ -122,7 +127,7 @@ create trigger trades_never_truncated before truncate on trades for each stateme
 create table facts (
     id             bigint generated always as identity primary key,
     merchant       text   not null,
-    provider       text   not null,                 -- 'payhook' for registrations, closes and decisions
+    provider       text   not null,                 -- 'payhook' for registrations and closes
     key            text collate "C" not null,
     kind           text   not null,
     order_id       text collate "C",
@@ -130,6 +135,7 @@ create table facts (
     refund_id      text collate "C",
     amount         bigint,
     currency       text,
+    currency_assumed boolean not null default false, -- the message names none
     at             bigint,
     reason         text,
     unsigned_total bigint,                          -- of a refund that was encrypted but not signed
@@ -167,6 +173,8 @@ create trigger ledger_entries_append_only before update or delete on ledger_entr
     for each row execute function payhook_refuse_change();
 create trigger ledger_entries_never_truncated before truncate on ledger_entries
     for each statement execute function payhook_refuse_change();
+
+create index event_outcomes_parked on event_outcomes (decided_at) where outcome = 'parked';
 
 -- Everything an event did to an order, and why it did nothing.
 create table order_history (

@@ -20,7 +20,7 @@ create table orders (
     primary key (merchant, order_id),
     check ((status = 'closed') = (closed_by is not null))
 ) strict;
-create index orders_by_update on orders (merchant, updated_at);
+create index orders_by_creation on orders (merchant, created_at, order_id);
 create index orders_parked on orders (parked_until) where parked_until is not null;
 
 -- The provider's payments; a trade without an order waits for the event that carries both ids.
@@ -37,6 +37,8 @@ create table trades (
     refunded   integer not null default 0,
     reversed   integer not null default 0,
     paid_at    integer,
+    processing_at integer,                    -- the latest report that it is under way
+    late       integer not null default 0, -- paid after its own or its order's close: booked, but does not count
     created_at integer not null,
     updated_at integer not null,
     primary key (merchant, provider, trade_id)
@@ -47,7 +49,7 @@ create index trades_by_order on trades (merchant, order_id) where order_id is no
 create table facts (
     id             integer primary key autoincrement,
     merchant       text   not null,
-    provider       text   not null,                 -- 'payhook' for registrations, closes and decisions
+    provider       text   not null,                 -- 'payhook' for registrations and closes
     key            text not null,
     kind           text   not null,
     order_id       text,
@@ -55,6 +57,7 @@ create table facts (
     refund_id      text,
     amount         integer,
     currency       text,
+    currency_assumed integer not null default 0, -- the message names none
     at             integer,
     reason         text,
     unsigned_total integer,                          -- of a refund that was encrypted but not signed
@@ -84,6 +87,8 @@ create table ledger_entries (
 ) strict;
 create index ledger_entries_by_order on ledger_entries (merchant, order_id);
 create index ledger_entries_by_trade on ledger_entries (merchant, provider, trade_id);
+
+create index event_outcomes_parked on event_outcomes (decided_at) where outcome = 'parked';
 
 -- Everything an event did to an order, and why it did nothing.
 create table order_history (
@@ -141,6 +146,7 @@ create trigger trades_never_regress before update on trades begin
         or old.amount is not null and (new.amount is not old.amount or new.currency is not old.currency)
         or old.paid_at is not null and new.paid_at is not old.paid_at;
     select raise(abort, 'payhook: a total may not shrink') where new.refunded < old.refunded or new.reversed < old.reversed;
+    select raise(abort, 'payhook: a trade stays paid after its close') where old.late and not new.late;
     select raise(abort, 'payhook: a trade''s rank may not fall')
      where case new.status when 'paid' then 1 when 'partially_refunded' then 2 when 'finished' then 3 when 'refunded' then 4 else 0 end
          < case old.status when 'paid' then 1 when 'partially_refunded' then 2 when 'finished' then 3 when 'refunded' then 4 else 0 end;

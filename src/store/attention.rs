@@ -7,7 +7,9 @@
 use serde::Serialize;
 use sqlx::{FromRow, QueryBuilder};
 
+use super::keys::push_keys;
 use super::messages::{self, NewMessage};
+use super::orders::OrderKey;
 use super::{Store, StoreError, Tx, on_pool, on_tx};
 use crate::event::{Announcement, AttentionCode, EventId, ProviderName, new_id};
 use crate::time::Timestamp;
@@ -19,9 +21,15 @@ const INSERT: &str = "insert into attention \
 const RESOLVE: &str = "update attention set state = 'resolved', resolved_at = $2, resolved_by = $3, \
      resolution = $4, resolution_reason = $5 where id = $1 and state = 'open'";
 
-pub(super) const COLUMNS: &str = "select id, code, source, merchant, provider, account, order_id, trade_id, \
+const SETTLE: &str = "update attention set state = 'resolved', resolved_at = $4, resolved_by = $5, \
+     resolution = $6, resolution_reason = $7 \
+     where merchant = $1 and code = $2 and source = $3 and state = 'open'";
+
+const OF_ORDERS: &str = "select merchant, code, source, state from attention where ";
+
+pub(super) const SELECT: &str = "select id, code, source, merchant, provider, account, order_id, trade_id, \
      event_id, explanation, state, created_at, resolved_at, resolved_by, resolution, resolution_reason \
-     from attention ";
+     from attention where ";
 
 /// An item to be raised.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,6 +192,63 @@ pub async fn resolve(tx: &mut Tx, id: &str, resolution: &Resolution) -> Result<b
     Ok(changed == 1)
 }
 
+/// Closes the open item that is identified so, if there is one.
+pub async fn settle(
+    tx: &mut Tx,
+    (merchant, code, source): (&str, &str, &str),
+    resolution: &Resolution,
+) -> Result<(), StoreError> {
+    on_tx!(&mut *tx, |conn| sqlx::query(SETTLE)
+        .bind(merchant)
+        .bind(code)
+        .bind(source)
+        .bind(resolution.resolved_at.micros())
+        .bind(&resolution.resolved_by)
+        .bind(&resolution.action)
+        .bind(&resolution.reason)
+        .execute(conn)
+        .await
+        .map(drop))?;
+    Ok(())
+}
+
+/// (merchant, code, source, state) of every item about `orders`.
+pub async fn of_orders(
+    tx: &mut Tx,
+    orders: &[OrderKey],
+) -> Result<Vec<(String, String, String, String)>, StoreError> {
+    if orders.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(OF_ORDERS);
+        push_keys(&mut sql, "merchant, order_id", orders.iter().map(OrderKey::parts));
+        sql.build_query_as().fetch_all(conn).await
+    })?)
+}
+
+/// Which of these items, by merchant and source, were resolved with `action`; their sources.
+pub async fn resolved_with(
+    tx: &mut Tx,
+    code: AttentionCode,
+    action: &str,
+    about: &[(&str, &str)],
+) -> Result<Vec<String>, StoreError> {
+    if about.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new("select source from attention where code = ");
+        sql.push_bind(code.as_str())
+            .push(" and resolution = ")
+            .push_bind(action)
+            .push(" and ");
+        let keys = about.iter().map(|(merchant, source)| [*merchant, *source]);
+        push_keys(&mut sql, "merchant, source", keys);
+        sql.build_query_scalar().fetch_all(conn).await
+    })?)
+}
+
 fn message(id: &str, item: &NewAttention, now: Timestamp) -> Result<NewMessage, StoreError> {
     let view = AttentionView {
         id: id.to_owned(),
@@ -236,8 +301,8 @@ impl Store {
     /// The attention list, newest first.
     pub async fn attention(&self, filter: &AttentionFilter) -> Result<Vec<AttentionView>, StoreError> {
         let rows: Vec<AttentionRow> = on_pool!(self, |pool| {
-            let mut sql = QueryBuilder::new(COLUMNS);
-            sql.push("where merchant = ").push_bind(&filter.merchant);
+            let mut sql = QueryBuilder::new(SELECT);
+            sql.push("merchant = ").push_bind(&filter.merchant);
             if !filter.all {
                 sql.push(" and state = 'open'");
             }
@@ -260,8 +325,8 @@ impl Store {
         id: &str,
     ) -> Result<Option<AttentionView>, StoreError> {
         let row: Option<AttentionRow> = on_pool!(self, |pool| {
-            let mut sql = QueryBuilder::new(COLUMNS);
-            sql.push("where id = ").push_bind(id);
+            let mut sql = QueryBuilder::new(SELECT);
+            sql.push("id = ").push_bind(id);
             sql.push(" and merchant = ").push_bind(merchant);
             sql.build_query_as().fetch_optional(pool).await
         })?;

@@ -20,6 +20,7 @@ mod cases_c;
 mod hostile;
 mod idempotency;
 mod ingress;
+mod orders;
 mod quarantine;
 mod recorder;
 mod relay;

@@ -1,0 +1,178 @@
+//! One event, or one decision, in the form that is applied.
+
+use std::collections::BTreeSet;
+
+use super::{Item, OwnFact};
+use crate::event::{AttentionCode, EventId, Fact, FactKind, Identity, ProviderName};
+use crate::store::facts::FactKey;
+use crate::store::orders::OrderKey;
+use crate::store::trades::TradeKey;
+
+/// Whose facts they are that come from no provider.
+pub(super) const OWN: &str = "payhook";
+
+/// What is to be applied.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub(super) merchant: String,
+    pub(super) provider: String,
+    pub(super) account: Option<String>,
+    pub(super) event_id: Option<EventId>,
+    pub(super) facts: Vec<Fact>,
+    /// (trade id, order id): what the signed part teaches.
+    pub(super) links: Vec<(String, String)>,
+    /// Orders it names: they have it in their history even if it says nothing.
+    pub(super) names: Vec<String>,
+    /// Why it is not applied.
+    pub(super) refusal: Option<Refusal>,
+}
+
+/// Why an event is not applied but shown to a human.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) code: AttentionCode,
+    pub(super) source: String,
+    pub(super) explanation: String,
+}
+
+impl Input {
+    /// An event; `accepted`: the keys of events that an operator let pass although they are about another
+    /// account.
+    pub(super) fn of_event(item: &Item<'_>, accepted: &BTreeSet<String>) -> Self {
+        let (event, reading) = (item.event, item.reading);
+        let key = event.key.as_str();
+        let refusal = match (&reading.identity, &reading.amount_unreadable) {
+            (Identity::Mismatch(what), _) if !accepted.contains(key) => Some(Refusal {
+                code: AttentionCode::IdentityMismatch,
+                source: key.to_owned(),
+                explanation: format!("genuine, but not about this account: {what}; it was not applied"),
+            }),
+            (_, Some(why)) => Some(Refusal {
+                code: AttentionCode::AmountUnreadable,
+                source: key.to_owned(),
+                explanation: format!("an amount cannot be taken as it stands: {why}; nothing was applied"),
+            }),
+            _ => None,
+        };
+        let mut input = Self {
+            merchant: event.merchant.clone(),
+            provider: event.provider.as_str().to_owned(),
+            account: Some(event.account.clone()),
+            event_id: Some(event.id.clone()),
+            facts: reading.facts.clone(),
+            links: Vec::new(),
+            names: reading
+                .order_id
+                .iter()
+                .chain(reading.orders.iter().map(|part| &part.order_id))
+                .cloned()
+                .collect(),
+            refusal,
+        };
+        for fact in &mut input.facts {
+            if matches!(fact.kind, FactKind::PaymentProcessing | FactKind::PaymentFailed) {
+                // These two are ordered by time, so they need one.
+                fact.at = fact.at.or(Some(event.occurred_at));
+            }
+            if fact.unsigned.is_some() {
+                // What nobody signed must not stand in the way of the same fact told by somebody who did.
+                fact.key.push_str(":unsigned");
+            }
+        }
+        input.links = links(&input.facts, &reading.links);
+        input
+    }
+
+    /// A decision of the merchant or an operator.
+    pub(super) fn of_own(merchant: &str, own: &OwnFact) -> Self {
+        let (provider, fact) = match own {
+            OwnFact::Registered { order_id, amount } => (
+                OWN,
+                Fact::of_order(FactKind::OrderRegistered, order_id, "registered").with_amount(Some(*amount)),
+            ),
+            OwnFact::Closed { order_id } => (
+                OWN,
+                Fact::of_order(FactKind::MerchantClosed, order_id, "merchant_closed"),
+            ),
+            OwnFact::PaymentAccepted {
+                attention_id,
+                provider,
+                trade_id,
+            } => {
+                let mut fact = Fact::of_trade(FactKind::PaymentAccepted, trade_id, "accepted");
+                fact.key.clone_from(attention_id);
+                (provider.as_str(), fact)
+            }
+        };
+        Self {
+            merchant: merchant.to_owned(),
+            provider: provider.to_owned(),
+            account: None,
+            event_id: None,
+            names: fact.order_id.iter().cloned().collect(),
+            facts: vec![fact],
+            links: Vec::new(),
+            refusal: None,
+        }
+    }
+
+    /// The provider, unless it is ourselves.
+    pub(super) fn provider_name(&self) -> Option<ProviderName> {
+        self.provider.parse().ok()
+    }
+
+    pub(super) fn trade_key(&self, trade_id: &str) -> TradeKey {
+        TradeKey {
+            merchant: self.merchant.clone(),
+            provider: self.provider.clone(),
+            trade_id: trade_id.to_owned(),
+        }
+    }
+
+    pub(super) fn order_key(&self, order_id: &str) -> OrderKey {
+        OrderKey {
+            merchant: self.merchant.clone(),
+            order_id: order_id.to_owned(),
+        }
+    }
+
+    pub(super) fn fact_key(&self, fact: &Fact) -> FactKey {
+        FactKey {
+            merchant: self.merchant.clone(),
+            provider: self.provider.clone(),
+            key: fact.key.clone(),
+        }
+    }
+
+    /// The facts that are to be recorded, and the trades and orders to be locked: none of a refused event.
+    pub(super) fn told(&self) -> &[Fact] {
+        if self.refusal.is_some() { &[] } else { &self.facts }
+    }
+
+    /// The links that are to be believed.
+    pub(super) fn taught(&self) -> &[(String, String)] {
+        if self.refusal.is_some() { &[] } else { &self.links }
+    }
+}
+
+/// Facts that carry both ids teach the link, and so does the reading; what nobody signed teaches nothing.
+fn links(facts: &[Fact], read: &[(String, String)]) -> Vec<(String, String)> {
+    let unsigned: BTreeSet<&str> = facts
+        .iter()
+        .filter(|fact| fact.unsigned.is_some())
+        .filter_map(|fact| fact.trade_id.as_deref())
+        .collect();
+    let told = facts
+        .iter()
+        .filter_map(|fact| Some((fact.trade_id.clone()?, fact.order_id.clone()?)));
+    let mut links: Vec<(String, String)> = Vec::new();
+    for (trade, order) in told.chain(read.iter().cloned()) {
+        if unsigned.contains(trade.as_str())
+            || links.iter().any(|link| *link == (trade.clone(), order.clone()))
+        {
+            continue;
+        }
+        links.push((trade, order));
+    }
+    links
+}

@@ -1,0 +1,344 @@
+//! Reads and locks what a batch touches, and records its facts.
+//!
+//! Trades before orders, each in key order over the whole batch: two workers wait for each other, never in a
+//! circle. Which orders there are to lock is known only once the trades are locked, since a trade may be linked
+//! already.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::book::{Book, Order, Raised, Recorded, Wait};
+use super::input::Input;
+use super::{ApplyError, Item, Policy, Unknown};
+use crate::event::{AttentionCode, Currency, Fact, FactKind, Identity};
+use crate::orders::ledger::{Entry, EntryType};
+use crate::orders::status::{Status, Totals};
+use crate::orders::transition::Standing;
+use crate::store::facts::{self, FactKey, FactRow, NewFact};
+use crate::store::ledger::EntryRow;
+use crate::store::orders::{OrderKey, OrderRow};
+use crate::store::trades::{TradeKey, TradeRow};
+use crate::store::{StoreError, Tx, attention, history, ledger, orders, trades};
+use crate::time::Timestamp;
+
+/// The keys of those events about another account that an operator has let pass.
+pub(super) async fn accepted_mismatches(
+    tx: &mut Tx,
+    items: &[Item<'_>],
+) -> Result<BTreeSet<String>, StoreError> {
+    let about: Vec<(&str, &str)> = items
+        .iter()
+        .filter(|item| matches!(item.reading.identity, Identity::Mismatch(_)))
+        .map(|item| (item.event.merchant.as_str(), item.event.key.as_str()))
+        .collect();
+    let sources = attention::resolved_with(tx, AttentionCode::IdentityMismatch, "apply_once", &about).await?;
+    Ok(sources.into_iter().collect())
+}
+
+/// Everything that `inputs` touch, locked; their new facts are recorded.
+pub(super) async fn load(
+    tx: &mut Tx,
+    inputs: &[Input],
+    policy: &Policy,
+    now: Timestamp,
+) -> Result<Book, ApplyError> {
+    let mut book = Book::default();
+    lock_trades(tx, &mut book, inputs, now).await?;
+    let plan = Plan::new(&book, inputs);
+    lock_orders(tx, &mut book, &plan, policy, now).await?;
+    if plan
+        .registered
+        .iter()
+        .any(|order| book.trades_of(order).iter().any(|key| !plan.locked.contains(key)))
+    {
+        return Err(ApplyError::Contended);
+    }
+    let fresh = record(tx, inputs, &plan, now).await?;
+    read_facts(tx, &mut book, inputs, &fresh).await?;
+    read_ledger(tx, &mut book).await?;
+    let keys: Vec<OrderKey> = book.orders.keys().cloned().collect();
+    for (merchant, code, source, state) in attention::of_orders(tx, &keys).await? {
+        if let Some(code) = AttentionCode::from_text(&code) {
+            let raised = Raised {
+                open: state == "open",
+            };
+            book.raised.insert((merchant, code.as_str(), source), raised);
+        }
+    }
+    read_parked(tx, &mut book, &plan).await?;
+    let events: Vec<_> = inputs
+        .iter()
+        .filter_map(|input| input.event_id.as_ref())
+        .collect();
+    book.ended.extend(history::outcomes(tx, &events).await?);
+    Ok(book)
+}
+
+/// Which orders the batch concerns, once the trades are known.
+pub(super) struct Plan {
+    /// Orders to create.
+    pub(super) create: BTreeSet<OrderKey>,
+    /// Orders to lock if they exist.
+    also: BTreeSet<OrderKey>,
+    /// Orders that the batch registers.
+    registered: BTreeSet<OrderKey>,
+    /// The trades that are locked.
+    locked: BTreeSet<TradeKey>,
+    /// Trades that the batch links.
+    gained: BTreeSet<TradeKey>,
+    /// By input: trades that are another order's.
+    pub(super) contradicted: Vec<BTreeSet<String>>,
+}
+
+impl Plan {
+    /// Teaches the links in the inputs' order, as [`Book::step`] will: the first one counts.
+    pub(super) fn new(book: &Book, inputs: &[Input]) -> Self {
+        let mut links: BTreeMap<TradeKey, String> = book
+            .trades
+            .values()
+            .filter_map(|row| Some((row.key.clone(), row.order_id.clone()?)))
+            .collect();
+        let mut plan = Self {
+            create: BTreeSet::new(),
+            also: BTreeSet::new(),
+            registered: BTreeSet::new(),
+            locked: book.trades.keys().cloned().collect(),
+            gained: BTreeSet::new(),
+            contradicted: Vec::new(),
+        };
+        for input in inputs {
+            let mut contradicted = BTreeSet::new();
+            for (trade_id, order_id) in input.taught() {
+                let linked = links
+                    .entry(input.trade_key(trade_id))
+                    .or_insert_with(|| order_id.clone());
+                if linked != order_id {
+                    contradicted.insert(trade_id.clone());
+                }
+            }
+            plan.contradicted.push(contradicted);
+            plan.also
+                .extend(input.names.iter().map(|order| input.order_key(order)));
+            for fact in input.told() {
+                if let (None, Some(order_id)) = (&fact.trade_id, &fact.order_id) {
+                    plan.create.insert(input.order_key(order_id));
+                    if fact.kind == FactKind::OrderRegistered {
+                        plan.registered.insert(input.order_key(order_id));
+                    }
+                }
+            }
+        }
+        let linked = |key: &TradeKey| book.trades.get(key).is_some_and(|row| row.order_id.is_some());
+        plan.gained = links.keys().filter(|key| !linked(key)).cloned().collect();
+        plan.create
+            .extend(links.into_iter().map(|(trade, order_id)| OrderKey {
+                merchant: trade.merchant,
+                order_id,
+            }));
+        plan.also = plan.also.difference(&plan.create).cloned().collect();
+        plan
+    }
+}
+
+async fn lock_trades(
+    tx: &mut Tx,
+    book: &mut Book,
+    inputs: &[Input],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let mut keys: BTreeMap<TradeKey, String> = BTreeMap::new();
+    for input in inputs {
+        let told = input.told().iter().filter_map(|fact| fact.trade_id.as_ref());
+        for trade_id in told.chain(input.taught().iter().map(|(trade, _)| trade)) {
+            keys.entry(input.trade_key(trade_id))
+                .or_insert_with(|| input.account.clone().unwrap_or_default());
+        }
+    }
+    // A registration lets everything take effect that waits for it, so it changes all the order's trades.
+    let registered: Vec<OrderKey> = inputs
+        .iter()
+        .flat_map(|input| input.told().iter().map(move |fact| (input, fact)))
+        .filter(|(_, fact)| fact.kind == FactKind::OrderRegistered)
+        .filter_map(|(input, fact)| Some(input.order_key(fact.order_id.as_deref()?)))
+        .collect();
+    for row in trades::of_orders(tx, &registered).await? {
+        keys.entry(row.key).or_insert(row.account);
+    }
+    let sorted: Vec<(&TradeKey, &str)> = keys
+        .iter()
+        .map(|(key, account)| (key, account.as_str()))
+        .collect();
+    insert_trades(book, trades::lock(tx, &sorted, now).await?);
+    Ok(())
+}
+
+fn insert_trades(book: &mut Book, rows: Vec<TradeRow>) {
+    for row in rows {
+        book.trades.entry(row.key.clone()).or_insert(row);
+    }
+}
+
+async fn lock_orders(
+    tx: &mut Tx,
+    book: &mut Book,
+    plan: &Plan,
+    policy: &Policy,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let parked_until = match policy.unknown {
+        Unknown::Create => None,
+        Unknown::Park => Some(now.plus(policy.park_deadline)),
+    };
+    let create: Vec<OrderKey> = plan.create.iter().cloned().collect();
+    let also: Vec<OrderKey> = plan.also.iter().cloned().collect();
+    for row in orders::lock(tx, &create, &also, parked_until, now).await? {
+        let order = order(row)?;
+        book.orders.insert(order.row.key.clone(), order);
+    }
+    let keys: Vec<OrderKey> = book.orders.keys().cloned().collect();
+    insert_trades(book, trades::of_orders(tx, &keys).await?);
+    Ok(())
+}
+
+fn order(row: OrderRow) -> Result<Order, StoreError> {
+    let status = Status::from_text(&row.status, row.closed_by.as_deref())
+        .ok_or_else(|| StoreError::corrupt("orders", format!("status of order {}", row.key.order_id)))?;
+    let began = Standing {
+        status,
+        totals: Totals {
+            paid: row.paid,
+            refunded: row.refunded,
+            reversed: row.reversed,
+        },
+        version: row.version,
+        paid_version: row.paid_version,
+    };
+    Ok(Order {
+        before: row.clone(),
+        row,
+        began,
+        stands: began,
+    })
+}
+
+/// Records what is new, in the order of the events. Facts that belong to nothing lock nothing, so they come
+/// last, by key.
+async fn record(
+    tx: &mut Tx,
+    inputs: &[Input],
+    plan: &Plan,
+    now: Timestamp,
+) -> Result<BTreeSet<FactKey>, StoreError> {
+    let mut told: BTreeSet<FactKey> = BTreeSet::new();
+    let mut new: Vec<NewFact<'_>> = Vec::new();
+    for (input, contradicted) in inputs.iter().zip(&plan.contradicted) {
+        for fact in input.told() {
+            let refused = fact
+                .trade_id
+                .as_ref()
+                .is_some_and(|trade| contradicted.contains(trade));
+            if !refused && told.insert(input.fact_key(fact)) {
+                new.push(NewFact {
+                    merchant: &input.merchant,
+                    provider: &input.provider,
+                    fact,
+                    event_id: input.event_id.as_ref(),
+                });
+            }
+        }
+    }
+    let belongs = |fact: &Fact| fact.trade_id.is_some() || fact.order_id.is_some();
+    let (mut sorted, mut lone): (Vec<_>, Vec<_>) = new.into_iter().partition(|new| belongs(new.fact));
+    lone.sort_by_key(|new| (new.merchant, new.provider, new.fact.key.as_str()));
+    sorted.extend(lone);
+    Ok(facts::record(tx, &sorted, now).await?.into_iter().collect())
+}
+
+async fn read_facts(
+    tx: &mut Tx,
+    book: &mut Book,
+    inputs: &[Input],
+    fresh: &BTreeSet<FactKey>,
+) -> Result<(), StoreError> {
+    let trade_keys: Vec<TradeKey> = book.trades.keys().cloned().collect();
+    let order_keys: Vec<OrderKey> = book.orders.keys().cloned().collect();
+    let add = |book: &mut Book, rows: Vec<FactRow>| {
+        for row in rows {
+            let fresh = fresh.contains(&row.key());
+            let recorded = Recorded {
+                fresh,
+                stepped: !fresh,
+                effective: false,
+                row,
+            };
+            book.facts.insert(recorded.row.key(), recorded);
+        }
+    };
+    add(book, facts::of(tx, &trade_keys, &order_keys).await?);
+    // Known, but under another trade; or belonging to nothing.
+    let elsewhere: Vec<FactKey> = inputs
+        .iter()
+        .flat_map(|input| input.told().iter().map(|fact| input.fact_key(fact)))
+        .filter(|key| !book.facts.contains_key(key))
+        .collect();
+    add(book, facts::by_key(tx, &elsewhere).await?);
+    // What is known took effect if it could; the unsigned ones after the payments that they wait for.
+    for unsigned in [false, true] {
+        let effective: Vec<FactKey> = book
+            .facts
+            .iter()
+            .filter(|(_, known)| !known.fresh && known.row.fact.unsigned.is_some() == unsigned)
+            .filter(|(_, known)| book.is_eligible(known))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in effective {
+            if let Some(known) = book.facts.get_mut(&key) {
+                known.effective = true;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The events that wait for what this batch links or registers.
+async fn read_parked(tx: &mut Tx, book: &mut Book, plan: &Plan) -> Result<(), StoreError> {
+    let trades: Vec<TradeKey> = plan.gained.iter().cloned().collect();
+    for (event, trade) in history::parked_by_trade(tx, &trades).await? {
+        book.ended.insert(event.as_str().to_owned(), "parked".to_owned());
+        book.parked.push((event, Wait::Trade(trade)));
+    }
+    let orders: Vec<OrderKey> = plan.registered.iter().cloned().collect();
+    for (event, order) in history::parked_by_order(tx, &orders).await? {
+        book.ended.insert(event.as_str().to_owned(), "parked".to_owned());
+        book.parked.push((event, Wait::Order(order)));
+    }
+    Ok(())
+}
+
+async fn read_ledger(tx: &mut Tx, book: &mut Book) -> Result<(), StoreError> {
+    let keys: Vec<TradeKey> = book.trades.keys().cloned().collect();
+    for row in ledger::of_trades(tx, &keys).await? {
+        let entry = entry(&row)?;
+        let trade = TradeKey {
+            merchant: row.merchant,
+            provider: row.provider,
+            trade_id: row.trade_id,
+        };
+        book.booked.entry(trade).or_default().push(entry);
+    }
+    Ok(())
+}
+
+fn entry(row: &EntryRow) -> Result<Entry, StoreError> {
+    let corrupt = || {
+        StoreError::corrupt(
+            "ledger_entries",
+            format!("entry {} of {}", row.entry_type, row.source),
+        )
+    };
+    Ok(Entry {
+        entry_type: EntryType::from_text(&row.entry_type).ok_or_else(corrupt)?,
+        source: row.source.clone(),
+        amount: row.amount,
+        currency: Currency::new(&row.currency).map_err(|_| corrupt())?,
+    })
+}

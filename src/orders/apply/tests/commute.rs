@@ -1,0 +1,303 @@
+//! I10: facts commute. Realistic sets of events of every provider, in any order, any number of times, cut into
+//! transactions anywhere, end in the same totals and ledger sums, always; and in the same status unless
+//! something was raised that only a human can settle.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+
+/// Two payments on one order, each with all that may follow it.
+fn world(first: &str, amount: i64) -> Vec<Input> {
+    let a = cny(amount);
+    match first {
+        "alipay" => alipay(a),
+        "wechatpay" => wechatpay(a),
+        "stripe" => stripe(a),
+        "2c2p" => twoctwop(a),
+        _ => antom(a),
+    }
+}
+
+fn alipay(a: Money) -> Vec<Input> {
+    vec![
+        event("ali-closed", "alipay", Some(O), vec![closed("T1")]),
+        event("ali-paid", "alipay", Some(O), vec![paid("T1", a)]),
+        event(
+            "ali-30",
+            "alipay",
+            Some(O),
+            vec![paid("T1", a), total("T1", cny(30))],
+        ),
+        event(
+            "ali-50",
+            "alipay",
+            Some(O),
+            vec![paid("T1", a), total("T1", cny(50))],
+        ),
+        event("ali-all", "alipay", Some(O), vec![paid("T1", a), total("T1", a)]),
+        event(
+            "ali-finished",
+            "alipay",
+            Some(O),
+            vec![paid("T1", a), finished("T1"), total("T1", cny(50))],
+        ),
+    ]
+}
+
+fn wechatpay(a: Money) -> Vec<Input> {
+    vec![
+        event("wx-paid", "wechatpay", Some(O), vec![paid("T1", a)]),
+        event(
+            "wx-r1",
+            "wechatpay",
+            Some(O),
+            vec![paid("T1", a), refunded("T1", "R1", cny(20))],
+        ),
+        event(
+            "wx-r2",
+            "wechatpay",
+            Some(O),
+            vec![paid("T1", a), refunded("T1", "R2", cny(30))],
+        ),
+        event(
+            "wx-abnormal",
+            "wechatpay",
+            Some(O),
+            vec![paid("T1", a), refund(FactKind::RefundAbnormal, "T1", "R2")],
+        ),
+        event(
+            "wx-closed",
+            "wechatpay",
+            Some(O),
+            vec![paid("T1", a), refund(FactKind::RefundFailed, "T1", "R3")],
+        ),
+    ]
+}
+
+fn stripe(a: Money) -> Vec<Input> {
+    vec![
+        event("pi-processing", "stripe", Some(O), vec![processing("T1", 100)]),
+        event("pi-failed", "stripe", Some(O), vec![failed("T1", "ch_1", 200)]),
+        event("pi-paid", "stripe", Some(O), vec![paid("T1", a)]),
+        event(
+            "ch-refunded",
+            "stripe",
+            None,
+            vec![paid("T1", a), total("T1", cny(20))],
+        ),
+        event(
+            "ch-refunded-2",
+            "stripe",
+            None,
+            vec![paid("T1", a), total("T1", cny(60))],
+        ),
+        event("re-1", "stripe", None, vec![refunded("T1", "R1", cny(20))]),
+        event("re-2", "stripe", None, vec![refunded("T1", "R2", cny(40))]),
+        event(
+            "re-2-failed",
+            "stripe",
+            None,
+            vec![
+                refunded("T1", "R2", cny(40)),
+                refund(FactKind::RefundFailed, "T1", "R2"),
+            ],
+        ),
+        event(
+            "dp",
+            "stripe",
+            None,
+            vec![dispute(FactKind::DisputeOpened, "T1", "D1", cny(15))],
+        ),
+        event(
+            "dp-out",
+            "stripe",
+            None,
+            vec![dispute(FactKind::DisputeFundsWithdrawn, "T1", "D1", cny(15))],
+        ),
+        event(
+            "dp-won",
+            "stripe",
+            None,
+            vec![dispute(FactKind::DisputeWon, "T1", "D1", cny(15))],
+        ),
+        event(
+            "dp-in",
+            "stripe",
+            None,
+            vec![dispute(FactKind::DisputeFundsReinstated, "T1", "D1", cny(15))],
+        ),
+    ]
+}
+
+fn twoctwop(a: Money) -> Vec<Input> {
+    vec![
+        event("2-pending", "2c2p", Some(O), vec![processing("T1", 100)]),
+        event("2-failed", "2c2p", Some(O), vec![failed("T1", "x", 100)]),
+        event("2-paid", "2c2p", Some(O), vec![paid("T1", a)]),
+        event(
+            "2-refund",
+            "2c2p",
+            Some(O),
+            vec![refunded("T1", "T1:30", cny(30))],
+        ),
+        event(
+            "2-lost",
+            "2c2p",
+            Some(O),
+            vec![dispute(FactKind::DisputeLost, "T1", "D1", a)],
+        ),
+    ]
+}
+
+fn antom(a: Money) -> Vec<Input> {
+    vec![
+        event("an-pending", "antom", Some(O), vec![processing("T1", 100)]),
+        event("an-paid", "antom", Some(O), vec![paid("T1", a)]),
+        event("an-refund", "antom", None, vec![refunded("T1", "R1", a)]),
+    ]
+}
+
+fn events() -> impl Strategy<Value = Vec<Input>> {
+    let providers = prop::sample::select(vec!["alipay", "wechatpay", "stripe", "2c2p", "antom"]);
+    let extras = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    (providers, extras, any::<[bool; 16]>()).prop_map(|(first, (reg, wrong, second, merchant), keep)| {
+        let mut events: Vec<Input> = world(first, 100)
+            .into_iter()
+            .zip(keep)
+            .filter(|(_, keep)| *keep)
+            .map(|(event, _)| event)
+            .collect();
+        // The link is always taught, else there is no order to compare.
+        events.push(event("link", first, Some(O), vec![processing("T1", 1)]));
+        if reg {
+            events.push(register(cny(if wrong { 99 } else { 100 })));
+        }
+        if second {
+            events.push(event("second", "wechatpay", Some(O), vec![paid("T2", cny(100))]));
+        }
+        if merchant {
+            events.push(close());
+        }
+        events
+    })
+}
+
+fn run(events: &[Input], order: &[usize], cuts: &[bool], park: bool) -> Sim {
+    let mut sim = if park { Sim::parking() } else { Sim::default() };
+    let mut batch = Vec::new();
+    for (index, cut) in order.iter().zip(cuts.iter().cycle()) {
+        batch.push(again(&events[*index]));
+        if *cut {
+            sim.batch(&std::mem::take(&mut batch));
+        }
+    }
+    sim.batch(&batch);
+    sim
+}
+
+fn again(input: &Input) -> Input {
+    Input {
+        merchant: input.merchant.clone(),
+        provider: input.provider.clone(),
+        account: input.account.clone(),
+        event_id: input.event_id.clone(),
+        facts: input.facts.clone(),
+        links: input.links.clone(),
+        names: input.names.clone(),
+        refusal: None,
+    }
+}
+
+/// A sequence that holds each index at least once.
+fn sequence(len: usize, shuffle: &[Index], repeats: &[Index]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..len).collect();
+    order.extend(repeats.iter().map(|index| index.index(len)));
+    for (at, index) in shuffle.iter().enumerate().take(order.len()) {
+        let other = index.index(order.len());
+        order.swap(at, other);
+    }
+    order
+}
+
+fn humans_decide(sim: &Sim) -> bool {
+    let codes = [
+        "paid_after_close",
+        "paid_twice",
+        "amount_mismatch",
+        "currency_mismatch",
+    ];
+    sim.raised().iter().any(|raised| codes.contains(raised))
+}
+
+fn check(one: &Sim, other: &Sim) {
+    assert_eq!(one.totals(), other.totals());
+    assert_eq!(one.sums(), other.sums());
+    if !humans_decide(one) && !humans_decide(other) {
+        assert_eq!(one.status(), other.status());
+        assert_eq!(one.open(), other.open());
+    }
+    for sim in [one, other] {
+        for outcome in sim.book.writes.outcomes.values() {
+            assert_ne!(outcome.outcome, "parked", "{} still waits", outcome.event_id);
+        }
+        let standing = sim.order().began;
+        assert_eq!(
+            sim.sent("order.paid"),
+            usize::from(standing.paid_version.is_some())
+        );
+        let is_paid = (1..4).contains(&standing.status.rank());
+        assert!(standing.paid_version.is_some() || !is_paid);
+        for code in sim.raised() {
+            let item = sim
+                .book
+                .writes
+                .attention
+                .iter()
+                .filter(|item| item.code.as_str() == code);
+            let sources: BTreeSet<_> = item.clone().map(|item| item.source.clone()).collect();
+            assert_eq!(sources.len(), item.count(), "{code} raised twice");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn facts_commute(
+        events in events(),
+        shuffle in prop::collection::vec(any::<Index>(), 40),
+        repeats in prop::collection::vec(any::<Index>(), 0..12),
+        cuts in prop::collection::vec(any::<bool>(), 1..20),
+        park in any::<bool>(),
+    ) {
+        let registers = events.iter().any(|event| event.facts.iter().any(|fact| fact.kind == FactKind::OrderRegistered));
+        let straight: Vec<usize> = (0..events.len()).collect();
+        let park = park && registers;
+        let one = run(&events, &straight, &[true], park);
+        let other = run(&events, &sequence(events.len(), &shuffle, &repeats), &cuts, park);
+        check(&one, &other);
+    }
+
+    #[test]
+    fn a_second_round_changes_nothing(
+        events in events(),
+        shuffle in prop::collection::vec(any::<Index>(), 40),
+        cuts in prop::collection::vec(any::<bool>(), 1..20),
+    ) {
+        let order = sequence(events.len(), &shuffle, &[]);
+        let mut sim = run(&events, &order, &cuts, false);
+        let (messages, history, entries) =
+            (sim.messages.len(), sim.history(), sim.book.writes.entries.len());
+        for index in order.iter().rev() {
+            let own = events[*index].event_id.is_none();
+            let applied = sim.one(again(&events[*index]));
+            assert_eq!(applied.outcome.as_str(), "already_applied", "{}", applied.reason);
+            if own {
+                sim.book.writes.history.pop();
+            }
+        }
+        assert_eq!((messages, history, entries), (sim.messages.len(), sim.history(), sim.book.writes.entries.len()));
+    }
+}

@@ -1,0 +1,237 @@
+//! What the ledger must hold for one trade, and what is still missing in it. Pure.
+//!
+//! A provider tells of the same refund twice: as a refund, and in the trade's cumulative total. So refunds are
+//! booked as the *growth* of the trade's refunded total, whichever view showed it first; the second view books
+//! nothing. Which source an entry is booked under depends on arrival; the sums do not.
+//!
+//! | entry_type | booked when | source |
+//! |---|---|---|
+//! | `payment` + | the payment and its amount are known | trade id |
+//! | `refund` − | max(largest total, sum of distinct refunds) grows | refund id, or `{trade_id}@{total}` |
+//! | `refund_reversal` + | success and failure of one refund are both known | refund id |
+//! | `dispute` − | funds withdrawn, else the dispute lost | dispute id |
+//! | `dispute_reversal` + | funds reinstated, else won after a withdrawal | dispute id |
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::fact::{Known, TradeFacts};
+use crate::event::{Currency, FactKind};
+
+/// A kind of movement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EntryType {
+    /// Money in.
+    Payment,
+    /// Money out, gross.
+    Refund,
+    /// A refund that came back.
+    RefundReversal,
+    /// Money taken in a dispute.
+    Dispute,
+    /// Money given back after one.
+    DisputeReversal,
+}
+
+impl EntryType {
+    /// The stored text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Payment => "payment",
+            Self::Refund => "refund",
+            Self::RefundReversal => "refund_reversal",
+            Self::Dispute => "dispute",
+            Self::DisputeReversal => "dispute_reversal",
+        }
+    }
+
+    /// From the stored text.
+    pub fn from_text(text: &str) -> Option<Self> {
+        [
+            Self::Payment,
+            Self::Refund,
+            Self::RefundReversal,
+            Self::Dispute,
+            Self::DisputeReversal,
+        ]
+        .into_iter()
+        .find(|kind| kind.as_str() == text)
+    }
+}
+
+/// One movement of money; `amount` is signed minor units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What kind.
+    pub entry_type: EntryType,
+    /// What moved it; with the type its identity.
+    pub source: String,
+    /// Signed.
+    pub amount: i64,
+    /// In which currency.
+    pub currency: Currency,
+}
+
+/// A trade's refunds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refunds {
+    /// Everything ever refunded, gross.
+    pub refunded: i64,
+    /// What of it came back.
+    pub reversed: i64,
+}
+
+/// Adds up a trade's refunds.
+pub fn refunds(trade: &TradeFacts<'_>) -> Refunds {
+    let facts: Vec<_> = refund_facts(trade).collect();
+    let reversed = reversals(trade).into_values().fold(0, i64::saturating_add);
+    Refunds {
+        refunded: refunded_by(trade, &facts),
+        reversed,
+    }
+}
+
+/// The entries that `booked`, what the ledger has for this trade, still lacks.
+pub fn missing_entries(trade: &TradeFacts<'_>, booked: &[Entry]) -> Vec<Entry> {
+    let Some(currency) = trade.currency() else {
+        return Vec::new();
+    };
+    let entry = |entry_type, source: &str, amount| Entry {
+        entry_type,
+        source: source.to_owned(),
+        amount,
+        currency,
+    };
+    let mut due = Vec::new();
+    if let Some(paid) = trade.payment() {
+        due.push(entry(EntryType::Payment, trade.trade_id, paid.minor));
+    }
+    due.extend(
+        refund_growth(trade, booked)
+            .into_iter()
+            .map(|(source, growth)| entry(EntryType::Refund, &source, growth.saturating_neg())),
+    );
+    due.extend(
+        reversals(trade)
+            .into_iter()
+            .map(|(refund, amount)| entry(EntryType::RefundReversal, refund, amount)),
+    );
+    for dispute in disputes(trade) {
+        if let Some(taken) = taken(trade, dispute) {
+            due.push(entry(EntryType::Dispute, dispute, taken.saturating_neg()));
+        }
+        if let Some(back) = given_back(trade, dispute) {
+            due.push(entry(EntryType::DisputeReversal, dispute, back));
+        }
+    }
+    due.retain(|entry| !is_booked(booked, entry.entry_type, &entry.source));
+    due
+}
+
+fn is_booked(booked: &[Entry], entry_type: EntryType, source: &str) -> bool {
+    booked
+        .iter()
+        .any(|entry| entry.entry_type == entry_type && entry.source == source)
+}
+
+fn refund_facts<'a>(trade: &'a TradeFacts<'_>) -> impl Iterator<Item = Known<'a>> {
+    trade.facts.iter().copied().filter(|known| {
+        matches!(
+            known.fact.kind,
+            FactKind::RefundSucceeded | FactKind::RefundedTotal
+        ) && trade.believes(known.fact)
+    })
+}
+
+/// max(largest cumulative total, sum of distinct refunds) over `facts`.
+fn refunded_by(trade: &TradeFacts<'_>, facts: &[Known<'_>]) -> i64 {
+    let mut largest = 0;
+    let mut each: BTreeMap<&str, i64> = BTreeMap::new();
+    for known in facts {
+        let Some(minor) = trade.minor(known.fact) else {
+            continue;
+        };
+        match (known.fact.kind, known.fact.refund_id.as_deref()) {
+            (FactKind::RefundSucceeded, Some(id)) => {
+                each.entry(id).or_insert(minor);
+            }
+            _ => largest = largest.max(minor),
+        }
+    }
+    each.into_values().fold(0, i64::saturating_add).max(largest)
+}
+
+/// What the refunded total has grown beyond what is booked, by source. Facts already booked come first, then
+/// the others in sequence: each is booked for as much as it raises the total.
+fn refund_growth(trade: &TradeFacts<'_>, booked: &[Entry]) -> Vec<(String, i64)> {
+    let source = |known: &Known<'_>| {
+        if let (FactKind::RefundSucceeded, Some(id)) = (known.fact.kind, &known.fact.refund_id) {
+            return id.clone();
+        }
+        let total = trade.minor(known.fact).unwrap_or_default();
+        format!("{}@{total}", trade.trade_id)
+    };
+    let mut posted = booked
+        .iter()
+        .filter(|entry| entry.entry_type == EntryType::Refund)
+        .fold(0, |sum: i64, entry| sum.saturating_sub(entry.amount));
+    let (mut seen, new): (Vec<_>, Vec<_>) =
+        refund_facts(trade).partition(|known| is_booked(booked, EntryType::Refund, &source(known)));
+    let mut growth = Vec::new();
+    for known in new {
+        seen.push(known);
+        let total = refunded_by(trade, &seen);
+        if total > posted {
+            growth.push((source(&known), total.saturating_sub(posted)));
+            posted = total;
+        }
+    }
+    growth
+}
+
+/// Refunds of which both success and failure are known, with their amounts.
+fn reversals<'a>(trade: &'a TradeFacts<'_>) -> BTreeMap<&'a str, i64> {
+    trade
+        .of(FactKind::RefundSucceeded)
+        .filter_map(|known| {
+            let id = known.fact.refund_id.as_deref()?;
+            trade.about(FactKind::RefundFailed, id)?;
+            Some((id, trade.minor(known.fact)?))
+        })
+        .fold(BTreeMap::new(), |mut each, (id, minor)| {
+            each.entry(id).or_insert(minor);
+            each
+        })
+}
+
+fn disputes<'a>(trade: &'a TradeFacts<'_>) -> BTreeSet<&'a str> {
+    trade
+        .facts
+        .iter()
+        .filter(|known| {
+            matches!(
+                known.fact.kind,
+                FactKind::DisputeLost
+                    | FactKind::DisputeWon
+                    | FactKind::DisputeFundsWithdrawn
+                    | FactKind::DisputeFundsReinstated
+            )
+        })
+        .filter_map(|known| known.fact.refund_id.as_deref())
+        .collect()
+}
+
+fn taken(trade: &TradeFacts<'_>, dispute: &str) -> Option<i64> {
+    trade
+        .about(FactKind::DisputeFundsWithdrawn, dispute)
+        .or_else(|| trade.about(FactKind::DisputeLost, dispute))
+        .and_then(|known| trade.minor(known.fact))
+}
+
+fn given_back(trade: &TradeFacts<'_>, dispute: &str) -> Option<i64> {
+    if let Some(known) = trade.about(FactKind::DisputeFundsReinstated, dispute) {
+        return trade.minor(known.fact);
+    }
+    trade.about(FactKind::DisputeWon, dispute)?;
+    let withdrawn = trade.about(FactKind::DisputeFundsWithdrawn, dispute)?;
+    trade.minor(withdrawn.fact)
+}

@@ -1,0 +1,10 @@
+//! From facts to orders. The rules are pure ([`fact`], [`ledger`], [`status`], [`needs`], [`transition`]): what is
+//! known of an order goes in, how it stands comes out. [`apply`](apply::apply) reads and writes around them, in
+//! one transaction.
+
+pub mod apply;
+pub mod fact;
+pub mod ledger;
+pub mod needs;
+pub mod status;
+pub mod transition;

@@ -1,0 +1,200 @@
+//! Facts as rows: each recorded once, by whatever path it comes (I6). The unique key is the arbiter.
+
+use sqlx::{FromRow, QueryBuilder};
+
+use super::keys::push_keys;
+use super::orders::OrderKey;
+use super::trades::TradeKey;
+use super::{StoreError, Tx, on_tx};
+use crate::event::{Currency, EventId, Fact, FactKind, Money};
+use crate::time::Timestamp;
+
+const INSERT: &str = "insert into facts (merchant, provider, key, kind, order_id, trade_id, refund_id, amount, \
+     currency, currency_assumed, at, reason, unsigned_total, event_id, recorded_at) ";
+const SELECT: &str = "select id, merchant, provider, key, kind, order_id, trade_id, refund_id, amount, currency, \
+     currency_assumed, at, reason, unsigned_total, event_id from facts where ";
+
+/// A fact to be recorded.
+#[derive(Clone, Debug)]
+pub struct NewFact<'a> {
+    /// Whose.
+    pub merchant: &'a str,
+    /// The provider, or `payhook` for what the merchant itself says.
+    pub provider: &'a str,
+    /// What happened.
+    pub fact: &'a Fact,
+    /// The event that tells it.
+    pub event_id: Option<&'a EventId>,
+}
+
+/// A recorded fact.
+#[derive(Clone, Debug)]
+pub struct FactRow {
+    /// The order of becoming known.
+    pub id: i64,
+    /// Whose.
+    pub merchant: String,
+    /// The provider, or `payhook`.
+    pub provider: String,
+    /// What happened.
+    pub fact: Fact,
+    /// The event that told it first.
+    pub event_id: Option<EventId>,
+}
+
+/// What identifies a fact.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FactKey {
+    /// Whose.
+    pub merchant: String,
+    /// The provider, or `payhook`.
+    pub provider: String,
+    /// [`Fact::key`].
+    pub key: String,
+}
+
+impl FactRow {
+    /// What identifies it.
+    pub fn key(&self) -> FactKey {
+        FactKey {
+            merchant: self.merchant.clone(),
+            provider: self.provider.clone(),
+            key: self.fact.key.clone(),
+        }
+    }
+}
+
+#[derive(FromRow)]
+struct Row {
+    id: i64,
+    merchant: String,
+    provider: String,
+    key: String,
+    kind: String,
+    order_id: Option<String>,
+    trade_id: Option<String>,
+    refund_id: Option<String>,
+    amount: Option<i64>,
+    currency: Option<String>,
+    currency_assumed: bool,
+    at: Option<i64>,
+    reason: Option<String>,
+    unsigned_total: Option<i64>,
+    event_id: Option<String>,
+}
+
+impl TryFrom<Row> for FactRow {
+    type Error = StoreError;
+
+    fn try_from(row: Row) -> Result<Self, StoreError> {
+        let corrupt = |what: &str| StoreError::corrupt("facts", format!("{what} of row {}", row.id));
+        let currency = row
+            .currency
+            .as_deref()
+            .map(Currency::new)
+            .transpose()
+            .map_err(|_| corrupt("currency"))?;
+        let money = |minor: Option<i64>| -> Result<Option<Money>, StoreError> {
+            minor
+                .map(|minor| Ok(Money::new(minor, currency.ok_or_else(|| corrupt("currency"))?)))
+                .transpose()
+        };
+        let fact = Fact {
+            kind: FactKind::from_text(&row.kind).ok_or_else(|| corrupt("kind"))?,
+            amount: money(row.amount)?,
+            unsigned: money(row.unsigned_total)?,
+            key: row.key,
+            order_id: row.order_id,
+            trade_id: row.trade_id,
+            refund_id: row.refund_id,
+            currency_assumed: row.currency_assumed,
+            at: row.at.map(Timestamp::from_micros),
+            reason: row.reason,
+        };
+        Ok(Self {
+            id: row.id,
+            merchant: row.merchant,
+            provider: row.provider,
+            fact,
+            event_id: row.event_id.map(EventId::from_text),
+        })
+    }
+}
+
+/// Records those of `facts` that are new, in their order, and gives their keys.
+pub async fn record(tx: &mut Tx, facts: &[NewFact<'_>], now: Timestamp) -> Result<Vec<FactKey>, StoreError> {
+    if facts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let fresh: Vec<(String, String, String)> = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(INSERT);
+        sql.push_values(facts, |mut row, new| {
+            let fact = new.fact;
+            let currency = fact.amount.or(fact.unsigned).map(|money| money.currency);
+            row.push_bind(new.merchant)
+                .push_bind(new.provider)
+                .push_bind(&fact.key)
+                .push_bind(fact.kind.as_str())
+                .push_bind(&fact.order_id)
+                .push_bind(&fact.trade_id)
+                .push_bind(&fact.refund_id)
+                .push_bind(fact.amount.map(|money| money.minor))
+                .push_bind(currency.map(|currency| currency.as_str().to_owned()))
+                .push_bind(fact.currency_assumed)
+                .push_bind(fact.at.map(Timestamp::micros))
+                .push_bind(&fact.reason)
+                .push_bind(fact.unsigned.map(|money| money.minor))
+                .push_bind(new.event_id.map(EventId::as_str))
+                .push_bind(now.micros());
+        });
+        sql.push(" on conflict do nothing returning merchant, provider, key");
+        sql.build_query_as().fetch_all(conn).await
+    })?;
+    Ok(fresh
+        .into_iter()
+        .map(|(merchant, provider, key)| FactKey {
+            merchant,
+            provider,
+            key,
+        })
+        .collect())
+}
+
+/// The facts of `trades`, and those of `orders` that name no trade; in the order of becoming known.
+pub async fn of(tx: &mut Tx, trades: &[TradeKey], orders: &[OrderKey]) -> Result<Vec<FactRow>, StoreError> {
+    let mut rows: Vec<Row> = Vec::new();
+    if !trades.is_empty() {
+        rows.extend::<Vec<Row>>(on_tx!(&mut *tx, |conn| {
+            let mut sql = QueryBuilder::new(SELECT);
+            let keys = trades.iter().map(TradeKey::parts);
+            push_keys(&mut sql, "merchant, provider, trade_id", keys);
+            sql.build_query_as().fetch_all(conn).await
+        })?);
+    }
+    if !orders.is_empty() {
+        rows.extend::<Vec<Row>>(on_tx!(&mut *tx, |conn| {
+            let mut sql = QueryBuilder::new(SELECT);
+            sql.push("trade_id is null and ");
+            push_keys(&mut sql, "merchant, order_id", orders.iter().map(OrderKey::parts));
+            sql.build_query_as().fetch_all(conn).await
+        })?);
+    }
+    rows.sort_by_key(|row| row.id);
+    rows.into_iter().map(FactRow::try_from).collect()
+}
+
+/// The facts with these keys, wherever they belong.
+pub async fn by_key(tx: &mut Tx, keys: &[FactKey]) -> Result<Vec<FactRow>, StoreError> {
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<Row> = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(SELECT);
+        let parts = keys
+            .iter()
+            .map(|key| [key.merchant.as_str(), &key.provider, &key.key]);
+        push_keys(&mut sql, "merchant, provider, key", parts);
+        sql.build_query_as().fetch_all(conn).await
+    })?;
+    rows.into_iter().map(FactRow::try_from).collect()
+}

@@ -1,0 +1,177 @@
+//! How events ended, which orders they concerned, and what each did to an order, or why it did nothing.
+
+use std::collections::BTreeMap;
+
+use sqlx::QueryBuilder;
+
+use super::keys::push_keys;
+use super::orders::OrderKey;
+use super::trades::TradeKey;
+use super::{StoreError, Tx, on_tx};
+use crate::event::EventId;
+use crate::time::Timestamp;
+
+const INSERT_HISTORY: &str = "insert into order_history \
+     (merchant, order_id, at, event_id, fact, outcome, reason, status_before, status_after) ";
+const INSERT_OUTCOMES: &str = "insert into event_outcomes (event_id, outcome, reason, decided_at) ";
+const SELECT_OUTCOMES: &str = "select event_id, outcome from event_outcomes where ";
+const INSERT_EVENT_ORDERS: &str = "insert into event_orders (event_id, merchant, order_id) ";
+
+const PARKED_BY_TRADE: &str = "select e.id, e.merchant, e.provider, e.trade_id from events e \
+     join event_outcomes o on o.event_id = e.id where o.outcome = 'parked' and ";
+const PARKED_BY_ORDER: &str = "select e.event_id, e.merchant, e.order_id from event_orders e \
+     join event_outcomes o on o.event_id = e.event_id where o.outcome = 'parked' and ";
+
+/// A line of an order's history.
+#[derive(Clone, Debug)]
+pub struct NewHistory {
+    /// Whose history.
+    pub order: OrderKey,
+    /// The event; absent for what the merchant itself said.
+    pub event_id: Option<EventId>,
+    /// The facts it told.
+    pub fact: String,
+    /// How it ended.
+    pub outcome: &'static str,
+    /// Why, in words.
+    pub reason: String,
+    /// The order's status before.
+    pub before: &'static str,
+    /// And after.
+    pub after: &'static str,
+}
+
+/// An event's end.
+#[derive(Clone, Debug)]
+pub struct NewOutcome {
+    /// The event.
+    pub event_id: EventId,
+    /// How it ended.
+    pub outcome: &'static str,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// Adds lines, in their order.
+pub async fn insert(tx: &mut Tx, lines: &[NewHistory], now: Timestamp) -> Result<(), StoreError> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(INSERT_HISTORY);
+        sql.push_values(lines, |mut row, line| {
+            row.push_bind(&line.order.merchant)
+                .push_bind(&line.order.order_id)
+                .push_bind(now.micros())
+                .push_bind(line.event_id.as_ref().map(EventId::as_str))
+                .push_bind(&line.fact)
+                .push_bind(line.outcome)
+                .push_bind(&line.reason)
+                .push_bind(line.before)
+                .push_bind(line.after);
+        });
+        sql.build().execute(conn).await.map(drop)
+    })?;
+    Ok(())
+}
+
+/// How `events` ended so far.
+pub async fn outcomes(tx: &mut Tx, events: &[&EventId]) -> Result<BTreeMap<String, String>, StoreError> {
+    if events.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let rows: Vec<(String, String)> = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(SELECT_OUTCOMES);
+        push_keys(&mut sql, "event_id", events.iter().map(|event| [event.as_str()]));
+        sql.build_query_as().fetch_all(conn).await
+    })?;
+    Ok(rows.into_iter().collect())
+}
+
+/// Writes how events ended, over what stood there; each event once.
+pub async fn decide(tx: &mut Tx, outcomes: &[NewOutcome], now: Timestamp) -> Result<(), StoreError> {
+    if outcomes.is_empty() {
+        return Ok(());
+    }
+    on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(INSERT_OUTCOMES);
+        sql.push_values(outcomes, |mut row, outcome| {
+            row.push_bind(outcome.event_id.as_str())
+                .push_bind(outcome.outcome)
+                .push_bind(&outcome.reason)
+                .push_bind(now.micros());
+        });
+        sql.push(
+            " on conflict (event_id) do update set outcome = excluded.outcome, reason = excluded.reason, \
+             decided_at = excluded.decided_at",
+        );
+        sql.build().execute(conn).await.map(drop)
+    })?;
+    Ok(())
+}
+
+/// Notes which orders events concern.
+pub async fn concern(tx: &mut Tx, pairs: &[(EventId, OrderKey)]) -> Result<(), StoreError> {
+    if pairs.is_empty() {
+        return Ok(());
+    }
+    on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(INSERT_EVENT_ORDERS);
+        sql.push_values(pairs, |mut row, (event, order)| {
+            row.push_bind(event.as_str())
+                .push_bind(&order.merchant)
+                .push_bind(&order.order_id);
+        });
+        sql.push(" on conflict do nothing");
+        sql.build().execute(conn).await.map(drop)
+    })?;
+    Ok(())
+}
+
+/// The parked events about `trades`.
+pub async fn parked_by_trade(
+    tx: &mut Tx,
+    trades: &[TradeKey],
+) -> Result<Vec<(EventId, TradeKey)>, StoreError> {
+    if trades.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<(String, String, String, String)> = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(PARKED_BY_TRADE);
+        let keys = trades.iter().map(TradeKey::parts);
+        push_keys(&mut sql, "e.merchant, e.provider, e.trade_id", keys);
+        sql.build_query_as().fetch_all(conn).await
+    })?;
+    let found = rows.into_iter().map(|(event, merchant, provider, trade_id)| {
+        let trade = TradeKey {
+            merchant,
+            provider,
+            trade_id,
+        };
+        (EventId::from_text(event), trade)
+    });
+    Ok(found.collect())
+}
+
+/// The parked events that concern `orders`.
+pub async fn parked_by_order(
+    tx: &mut Tx,
+    orders: &[OrderKey],
+) -> Result<Vec<(EventId, OrderKey)>, StoreError> {
+    if orders.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<(String, String, String)> = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(PARKED_BY_ORDER);
+        push_keys(
+            &mut sql,
+            "e.merchant, e.order_id",
+            orders.iter().map(OrderKey::parts),
+        );
+        sql.build_query_as().fetch_all(conn).await
+    })?;
+    let found = rows
+        .into_iter()
+        .map(|(event, merchant, order_id)| (EventId::from_text(event), OrderKey { merchant, order_id }));
+    Ok(found.collect())
+}

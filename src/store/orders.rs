@@ -1,0 +1,176 @@
+//! Orders as rows: locked after their trades, in key order; written only as the next version.
+
+use sqlx::{FromRow, QueryBuilder};
+
+use super::keys::push_keys;
+use super::{StoreError, Tx, on_tx};
+use crate::event::Currency;
+use crate::time::Timestamp;
+
+const INSERT: &str = "insert into orders (merchant, order_id, status, parked_until, created_at, updated_at) ";
+const SELECT: &str = "select merchant, order_id, status, closed_by, currency, amount, paid, refunded, reversed, \
+     version, paid_version, parked_until from orders where ";
+// The version that was read guards the row, whatever locks a database has.
+const UPDATE: &str = "update orders set status = v.column3, closed_by = v.column4, currency = v.column5, \
+     amount = v.column6, paid = v.column7, refunded = v.column8, reversed = v.column9, version = v.column10, \
+     paid_version = v.column11, parked_until = v.column12, updated_at = v.column13 from (";
+
+/// What identifies an order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OrderKey {
+    /// Whose.
+    pub merchant: String,
+    /// The merchant's id.
+    pub order_id: String,
+}
+
+impl OrderKey {
+    pub(super) fn parts(&self) -> [&str; 2] {
+        [&self.merchant, &self.order_id]
+    }
+}
+
+/// An order as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderRow {
+    /// What identifies it.
+    pub key: OrderKey,
+    /// How it stands.
+    pub status: String,
+    /// `merchant` or `provider`, if it is closed.
+    pub closed_by: Option<String>,
+    /// The currency of its totals.
+    pub currency: Option<Currency>,
+    /// What was registered, in that currency.
+    pub amount: Option<i64>,
+    /// Billed.
+    pub paid: i64,
+    /// Refunded, gross.
+    pub refunded: i64,
+    /// Of that, come back.
+    pub reversed: i64,
+    /// Raised by one with every change of status or total.
+    pub version: i64,
+    /// The version under which `order.paid` was written.
+    pub paid_version: Option<i64>,
+    /// It waits until then for its registration.
+    pub parked_until: Option<Timestamp>,
+}
+
+#[derive(FromRow)]
+struct Row {
+    merchant: String,
+    order_id: String,
+    status: String,
+    closed_by: Option<String>,
+    currency: Option<String>,
+    amount: Option<i64>,
+    paid: i64,
+    refunded: i64,
+    reversed: i64,
+    version: i64,
+    paid_version: Option<i64>,
+    parked_until: Option<i64>,
+}
+
+impl TryFrom<Row> for OrderRow {
+    type Error = StoreError;
+
+    fn try_from(row: Row) -> Result<Self, StoreError> {
+        let currency = row.currency.as_deref().map(Currency::new).transpose();
+        let currency = currency
+            .map_err(|_| StoreError::corrupt("orders", format!("currency of order {}", row.order_id)))?;
+        Ok(Self {
+            key: OrderKey {
+                merchant: row.merchant,
+                order_id: row.order_id,
+            },
+            status: row.status,
+            closed_by: row.closed_by,
+            currency,
+            amount: row.amount,
+            paid: row.paid,
+            refunded: row.refunded,
+            reversed: row.reversed,
+            version: row.version,
+            paid_version: row.paid_version,
+            parked_until: row.parked_until.map(Timestamp::from_micros),
+        })
+    }
+}
+
+/// Creates those of `create` that are new, then locks them and whichever of `also` exist; both sorted by key.
+/// `parked_until`: what is created waits for its registration.
+pub async fn lock(
+    tx: &mut Tx,
+    create: &[OrderKey],
+    also: &[OrderKey],
+    parked_until: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<Vec<OrderRow>, StoreError> {
+    if !create.is_empty() {
+        on_tx!(&mut *tx, |conn| {
+            let mut sql = QueryBuilder::new(INSERT);
+            sql.push_values(create, |mut row, key| {
+                row.push_bind(&key.merchant)
+                    .push_bind(&key.order_id)
+                    .push("'pending'")
+                    .push_bind(parked_until.map(Timestamp::micros))
+                    .push_bind(now.micros())
+                    .push_bind(now.micros());
+            });
+            sql.push(" on conflict do nothing");
+            sql.build().execute(conn).await.map(drop)
+        })?;
+    }
+    if create.is_empty() && also.is_empty() {
+        return Ok(Vec::new());
+    }
+    let for_update = tx.pick(" order by merchant, order_id for update", "");
+    let rows: Vec<Row> = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(SELECT);
+        let keys = create.iter().chain(also).map(OrderKey::parts);
+        push_keys(&mut sql, "merchant, order_id", keys);
+        sql.push(for_update);
+        sql.build_query_as().fetch_all(conn).await
+    })?;
+    rows.into_iter().map(OrderRow::try_from).collect()
+}
+
+/// Writes `orders`, which are locked.
+pub async fn update(tx: &mut Tx, orders: &[OrderRow], now: Timestamp) -> Result<(), StoreError> {
+    if orders.is_empty() {
+        return Ok(());
+    }
+    let written = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(UPDATE);
+        sql.push_values(orders, |mut row, order| {
+            row.push_bind(&order.key.merchant)
+                .push_bind(&order.key.order_id)
+                .push_bind(&order.status)
+                .push_bind(&order.closed_by)
+                .push_bind(order.currency.map(|currency| currency.as_str().to_owned()))
+                .push_bind(order.amount)
+                .push_bind(order.paid)
+                .push_bind(order.refunded)
+                .push_bind(order.reversed)
+                .push_bind(order.version)
+                .push_bind(order.paid_version)
+                .push_bind(order.parked_until.map(Timestamp::micros))
+                .push_bind(now.micros());
+        });
+        sql.push(
+            ") as v where orders.merchant = v.column1 and orders.order_id = v.column2 \
+             and orders.version between v.column10 - 1 and v.column10",
+        );
+        sql.build().execute(conn).await.map(|done| done.rows_affected())
+    })?;
+    if u64::try_from(orders.len()).is_ok_and(|wanted| wanted == written) {
+        Ok(())
+    } else {
+        Err(StoreError::corrupt(
+            "orders",
+            "an order moved although it was locked",
+        ))
+    }
+}

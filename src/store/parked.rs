@@ -1,0 +1,50 @@
+//! Events that have waited too long for their order: shown to a human, once each. They go on waiting, and are
+//! applied whenever what they wait for comes.
+
+use sqlx::FromRow;
+
+use super::attention::{self, NewAttention};
+use super::{StoreError, Tx, on_tx};
+use crate::event::{AttentionCode, EventId};
+use crate::time::Timestamp;
+
+const OVERDUE: &str = "select e.id, e.merchant, e.provider, e.account, e.order_id, e.trade_id, o.reason \
+     from event_outcomes o join events e on e.id = o.event_id \
+     where o.outcome = 'parked' and o.decided_at < $1 and not exists (select 1 from attention a \
+     where a.merchant = e.merchant and a.code = 'parked_too_long' and a.source = e.id) \
+     order by o.decided_at limit 100";
+
+#[derive(FromRow)]
+struct Row {
+    id: String,
+    merchant: String,
+    provider: String,
+    account: String,
+    order_id: Option<String>,
+    trade_id: Option<String>,
+    reason: String,
+}
+
+/// Raises `parked_too_long` for at most 100 events that were parked before `since`; how many there were.
+pub async fn raise_overdue(tx: &mut Tx, since: Timestamp, now: Timestamp) -> Result<usize, StoreError> {
+    let rows: Vec<Row> = on_tx!(&mut *tx, |conn| sqlx::query_as(OVERDUE)
+        .bind(since.micros())
+        .fetch_all(conn)
+        .await)?;
+    let found = rows.len();
+    for row in rows {
+        let item = NewAttention {
+            code: AttentionCode::ParkedTooLong,
+            explanation: format!("an event has waited longer than the deadline: {}", row.reason),
+            merchant: row.merchant,
+            provider: row.provider.parse().ok(),
+            account: Some(row.account),
+            order_id: row.order_id,
+            trade_id: row.trade_id,
+            event_id: Some(EventId::from_text(row.id.as_str())),
+            source: row.id,
+        };
+        attention::raise(tx, &item, now).await?;
+    }
+    Ok(found)
+}

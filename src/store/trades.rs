@@ -1,0 +1,191 @@
+//! Trades as rows. Whoever links, parks or applies locks the trade row first, in key order, and the order row
+//! after it, so that no two transactions wait for each other and no wake-up is lost.
+
+use sqlx::{FromRow, QueryBuilder};
+
+use super::keys::push_keys;
+use super::orders::OrderKey;
+use super::{StoreError, Tx, on_tx};
+use crate::event::{Currency, Money};
+use crate::time::Timestamp;
+
+const INSERT: &str =
+    "insert into trades (merchant, provider, trade_id, account, status, created_at, updated_at) ";
+const SELECT: &str = "select merchant, provider, trade_id, account, order_id, status, amount, currency, refunded, \
+     reversed, paid_at, processing_at, late from trades where ";
+const UPDATE: &str = "update trades set order_id = v.column4, status = v.column5, amount = v.column6, \
+     currency = v.column7, refunded = v.column8, reversed = v.column9, paid_at = v.column10, \
+     processing_at = v.column11, late = v.column12, updated_at = v.column13 from (";
+
+/// What identifies a trade.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TradeKey {
+    /// Whose.
+    pub merchant: String,
+    /// The provider.
+    pub provider: String,
+    /// The provider's id.
+    pub trade_id: String,
+}
+
+impl TradeKey {
+    pub(super) fn parts(&self) -> [&str; 3] {
+        [&self.merchant, &self.provider, &self.trade_id]
+    }
+}
+
+/// A trade as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TradeRow {
+    /// What identifies it.
+    pub key: TradeKey,
+    /// The account it was first heard of at.
+    pub account: String,
+    /// The order, once linked.
+    pub order_id: Option<String>,
+    /// How it stands.
+    pub status: String,
+    /// What it was billed, once known.
+    pub amount: Option<Money>,
+    /// The currency of its money, once any is known.
+    pub currency: Option<Currency>,
+    /// Refunded, gross.
+    pub refunded: i64,
+    /// Of that, come back.
+    pub reversed: i64,
+    /// When it was paid, once known.
+    pub paid_at: Option<Timestamp>,
+    /// The latest report that it is under way.
+    pub processing_at: Option<Timestamp>,
+    /// Paid after a close.
+    pub late: bool,
+}
+
+#[derive(FromRow)]
+struct Row {
+    merchant: String,
+    provider: String,
+    trade_id: String,
+    account: String,
+    order_id: Option<String>,
+    status: String,
+    amount: Option<i64>,
+    currency: Option<String>,
+    refunded: i64,
+    reversed: i64,
+    paid_at: Option<i64>,
+    processing_at: Option<i64>,
+    late: bool,
+}
+
+impl TryFrom<Row> for TradeRow {
+    type Error = StoreError;
+
+    fn try_from(row: Row) -> Result<Self, StoreError> {
+        let currency = row.currency.as_deref().map(Currency::new).transpose();
+        let currency = currency
+            .map_err(|_| StoreError::corrupt("trades", format!("currency of trade {}", row.trade_id)))?;
+        Ok(Self {
+            amount: row
+                .amount
+                .zip(currency)
+                .map(|(minor, currency)| Money::new(minor, currency)),
+            currency,
+            key: TradeKey {
+                merchant: row.merchant,
+                provider: row.provider,
+                trade_id: row.trade_id,
+            },
+            account: row.account,
+            order_id: row.order_id,
+            status: row.status,
+            refunded: row.refunded,
+            reversed: row.reversed,
+            paid_at: row.paid_at.map(Timestamp::from_micros),
+            processing_at: row.processing_at.map(Timestamp::from_micros),
+            late: row.late,
+        })
+    }
+}
+
+/// Creates those of `trades` (key and account, sorted by key) that are new, and locks all of them.
+pub async fn lock(
+    tx: &mut Tx,
+    trades: &[(&TradeKey, &str)],
+    now: Timestamp,
+) -> Result<Vec<TradeRow>, StoreError> {
+    if trades.is_empty() {
+        return Ok(Vec::new());
+    }
+    on_tx!(&mut *tx, |conn| {
+        let mut sql = QueryBuilder::new(INSERT);
+        sql.push_values(trades, |mut row, (key, account)| {
+            row.push_bind(&key.merchant)
+                .push_bind(&key.provider)
+                .push_bind(&key.trade_id)
+                .push_bind(*account)
+                .push("'unpaid'")
+                .push_bind(now.micros())
+                .push_bind(now.micros());
+        });
+        sql.push(" on conflict do nothing");
+        sql.build().execute(conn).await.map(drop)
+    })?;
+    let for_update = tx.pick(" order by merchant, provider, trade_id for update", "");
+    let rows: Vec<Row> = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(SELECT);
+        let keys = trades.iter().map(|(key, _)| key.parts());
+        push_keys(&mut sql, "merchant, provider, trade_id", keys);
+        sql.push(for_update);
+        sql.build_query_as().fetch_all(conn).await
+    })?;
+    rows.into_iter().map(TradeRow::try_from).collect()
+}
+
+/// The trades linked to `orders`. They cannot change while the orders are locked.
+pub async fn of_orders(tx: &mut Tx, orders: &[OrderKey]) -> Result<Vec<TradeRow>, StoreError> {
+    if orders.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<Row> = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(SELECT);
+        push_keys(&mut sql, "merchant, order_id", orders.iter().map(OrderKey::parts));
+        sql.build_query_as().fetch_all(conn).await
+    })?;
+    rows.into_iter().map(TradeRow::try_from).collect()
+}
+
+/// Writes `trades`, which are locked.
+pub async fn update(tx: &mut Tx, trades: &[&TradeRow], now: Timestamp) -> Result<(), StoreError> {
+    if trades.is_empty() {
+        return Ok(());
+    }
+    let written = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(UPDATE);
+        sql.push_values(trades, |mut row, trade| {
+            row.push_bind(&trade.key.merchant)
+                .push_bind(&trade.key.provider)
+                .push_bind(&trade.key.trade_id)
+                .push_bind(&trade.order_id)
+                .push_bind(&trade.status)
+                .push_bind(trade.amount.map(|money| money.minor))
+                .push_bind(trade.currency.map(|currency| currency.as_str().to_owned()))
+                .push_bind(trade.refunded)
+                .push_bind(trade.reversed)
+                .push_bind(trade.paid_at.map(Timestamp::micros))
+                .push_bind(trade.processing_at.map(Timestamp::micros))
+                .push_bind(trade.late)
+                .push_bind(now.micros());
+        });
+        sql.push(
+            ") as v where trades.merchant = v.column1 and trades.provider = v.column2 \
+             and trades.trade_id = v.column3",
+        );
+        sql.build().execute(conn).await.map(|done| done.rows_affected())
+    })?;
+    if u64::try_from(trades.len()).is_ok_and(|wanted| wanted == written) {
+        Ok(())
+    } else {
+        Err(StoreError::corrupt("trades", "a locked trade is gone"))
+    }
+}

@@ -1,0 +1,264 @@
+//! I10 on both databases: for sets of facts of every provider, every permutation with repetitions ends alike;
+//! and two workers side by side end like one.
+
+use payhook::event::{EventId, EventKey, FactKind, ProviderName};
+
+use super::cast::{
+    Act, CREATE, End, ORDER, PARK, batch, close, now, of, paid, play, record, refund, register, told, total,
+};
+use crate::support::store::{FreshStore, on_both_stores};
+use payhook::orders::apply::{Item, apply};
+
+/// Sets small enough that every permutation is played.
+fn sets() -> Vec<Vec<Act>> {
+    use ProviderName::{Alipay, Antom, Stripe, TwoCTwoP, Wechatpay};
+    let order = Some(ORDER);
+    vec![
+        vec![
+            told(Alipay, "a1", order, vec![paid("T1", 100)]),
+            told(Alipay, "a2", order, vec![paid("T1", 100), total("T1", 30)]),
+            told(
+                Alipay,
+                "a3",
+                order,
+                vec![paid("T1", 100), of(FactKind::TradeFinished, "T1", "finished")],
+            ),
+            register(100),
+        ],
+        vec![
+            told(
+                Alipay,
+                "b1",
+                order,
+                vec![of(FactKind::TradeClosed, "T1", "closed")],
+            ),
+            told(Alipay, "b2", order, vec![paid("T1", 100)]),
+            told(Wechatpay, "b3", order, vec![paid("T2", 100)]),
+            close(),
+        ],
+        vec![
+            told(Wechatpay, "c1", order, vec![paid("T1", 100)]),
+            told(
+                Wechatpay,
+                "c2",
+                order,
+                vec![paid("T1", 100), refund(FactKind::RefundSucceeded, "T1", "R1", 40)],
+            ),
+            told(
+                Wechatpay,
+                "c3",
+                order,
+                vec![paid("T1", 100), refund(FactKind::RefundSucceeded, "T1", "R2", 60)],
+            ),
+            register(90),
+        ],
+        vec![
+            told(Stripe, "d1", order, vec![paid("T1", 100)]),
+            told(
+                Stripe,
+                "d2",
+                None,
+                vec![refund(FactKind::RefundSucceeded, "T1", "R1", 40)],
+            ),
+            told(
+                Stripe,
+                "d3",
+                None,
+                vec![
+                    refund(FactKind::RefundSucceeded, "T1", "R1", 40),
+                    refund(FactKind::RefundFailed, "T1", "R1", 40),
+                ],
+            ),
+            told(Stripe, "d4", None, vec![paid("T1", 100), total("T1", 40)]),
+        ],
+        vec![
+            told(TwoCTwoP, "e1", order, vec![paid("T1", 100)]),
+            told(
+                TwoCTwoP,
+                "e2",
+                order,
+                vec![refund(FactKind::RefundSucceeded, "T1", "T1:100", 100)],
+            ),
+            told(
+                Antom,
+                "e3",
+                order,
+                vec![of(FactKind::PaymentFailed, "T2", "failed:1").happened(Some(now()))],
+            ),
+            register(100),
+        ],
+    ]
+}
+
+fn permutations(len: usize) -> Vec<Vec<usize>> {
+    if len == 0 {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for shorter in permutations(len - 1) {
+        for at in 0..len {
+            let mut one = shorter.clone();
+            one.insert(at, len - 1);
+            all.push(one);
+        }
+    }
+    all
+}
+
+/// Each order has its own id, so that one database serves all permutations.
+fn rename(acts: &[Act], suffix: usize) -> Vec<Act> {
+    use payhook::orders::apply::OwnFact;
+    let with = |text: &str| format!("{text}-{suffix}");
+    acts.iter()
+        .cloned()
+        .map(|act| match act {
+            Act::Own(OwnFact::Registered { order_id, amount }) => {
+                let order_id = with(&order_id);
+                Act::Own(OwnFact::Registered { order_id, amount })
+            }
+            Act::Own(OwnFact::Closed { order_id }) => Act::Own(OwnFact::Closed {
+                order_id: with(&order_id),
+            }),
+            Act::Own(other) => Act::Own(other),
+            Act::Event(mut told) => {
+                let (event, reading) = &mut *told;
+                "default".clone_into(&mut event.merchant);
+                event.id = EventId::from_text(with(event.key.as_str()));
+                event.key = EventKey::from_text(with(event.key.as_str()));
+                for fact in &mut reading.facts {
+                    fact.key = with(&fact.key);
+                    fact.order_id = fact.order_id.as_deref().map(with);
+                    fact.trade_id = fact.trade_id.as_deref().map(with);
+                    fact.refund_id = fact.refund_id.as_deref().map(with);
+                }
+                event.trade_id = event.trade_id.as_deref().map(with);
+                event.order_id = event.order_id.as_deref().map(with);
+                reading.order_id = event.order_id.clone();
+                Act::Event(told)
+            }
+        })
+        .collect()
+}
+
+/// status, totals, ledger sums by entry type, codes raised, `order.paid` messages; by order suffix.
+async fn ends(fresh: &FreshStore, suffix: usize) -> End {
+    let order = format!("{ORDER}-{suffix}");
+    let texts = fresh
+        .texts(&format!(
+            "select status || ' ' || paid || ' ' || refunded || ' ' || reversed from orders where order_id = '{order}'"
+        ))
+        .await;
+    let (status, totals) = texts.first().unwrap().split_once(' ').unwrap();
+    let sums = format!(
+        "select provider || ' ' || entry_type || ' ' || currency || ' ' || cast(sum(amount) as text) as line \
+         from ledger_entries where order_id = '{order}' group by provider, trade_id, entry_type, currency order by line"
+    );
+    End {
+        status: status.to_owned(),
+        totals: totals.to_owned(),
+        sums: fresh.texts(&sums).await,
+        raised: fresh
+            .texts(&format!(
+                "select code from attention where order_id = '{order}' order by code"
+            ))
+            .await,
+        paid_messages: fresh
+            .number(&format!(
+                "select count(*) from messages where order_id = '{order}' and routing_key = 'order.paid'"
+            ))
+            .await,
+    }
+}
+
+on_both_stores! {
+    async fn every_permutation_with_repetitions_ends_alike(fresh) {
+        let mut suffix = 0;
+        for acts in sets() {
+            let mut expected: Option<End> = None;
+            for (nth, order) in permutations(acts.len()).into_iter().enumerate() {
+                suffix += 1;
+                let named = rename(&acts, suffix);
+                let mut acts: Vec<Act> = order.iter().map(|at| named[*at].clone()).collect();
+                acts.extend(order.iter().rev().take(2).map(|at| named[*at].clone()));
+                if nth % 3 == 0 {
+                    play(&fresh.store, &acts, &CREATE).await;
+                } else {
+                    batch(&fresh.store, &acts, &CREATE).await;
+                }
+                let end = ends(&fresh, suffix).await;
+                let expected = expected.get_or_insert_with(|| end.clone());
+                assert_eq!((&end.totals, &end.sums), (&expected.totals, &expected.sums), "{acts:?}");
+                if !end.humans_decide() && !expected.humans_decide() {
+                    assert_eq!((&end.status, &end.raised), (&expected.status, &expected.raised), "{acts:?}");
+                }
+                assert!(end.paid_messages <= 1);
+            }
+        }
+        let parked = "select event_id || ': ' || reason from event_outcomes where outcome = 'parked'";
+        assert_eq!(fresh.texts(parked).await, [""; 0]);
+    }
+
+    async fn parked_facts_end_like_unparked_ones(fresh) {
+        let acts = sets().swap_remove(0);
+        for (suffix, order) in permutations(acts.len()).into_iter().enumerate() {
+            let named = rename(&acts, suffix);
+            let acts: Vec<Act> = order.iter().map(|at| named[*at].clone()).collect();
+            play(&fresh.store, &acts, &PARK).await;
+            let end = ends(&fresh, suffix).await;
+            assert_eq!((end.status.as_str(), end.totals.as_str()), ("finished", "100 30 0"));
+        }
+        assert_eq!(fresh.number("select count(*) from event_outcomes where outcome = 'parked'").await, 0);
+        assert_eq!(fresh.number("select count(*) from orders where parked_until is not null").await, 0);
+    }
+}
+
+/// Two workers apply the same shuffled events of the same orders in overlapping batches.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_workers_on_postgres_end_like_one_and_never_deadlock() {
+    FreshStore::with_postgres(async |fresh| {
+        let orders = 12;
+        let acts: Vec<Act> = (0..orders)
+            .flat_map(|suffix| rename(&sets()[3], suffix))
+            .collect();
+        record(&fresh.store, &acts).await;
+        let worker = |reverse: bool| {
+            let store = fresh.store.clone();
+            let mut acts = acts.clone();
+            if reverse {
+                acts.reverse();
+            }
+            // A stride that mixes the orders within each batch.
+            let mixed: Vec<Act> = (0..acts.len())
+                .map(|at| acts[at * 7 % acts.len()].clone())
+                .collect();
+            async move {
+                for chunk in mixed.chunks(16).chain(mixed.chunks(5)) {
+                    let items: Vec<Item<'_>> = chunk
+                        .iter()
+                        .filter_map(|act| match act {
+                            Act::Event(told) => Some(Item {
+                                event: &told.0,
+                                reading: &told.1,
+                            }),
+                            Act::Own(_) => None,
+                        })
+                        .collect();
+                    let mut tx = store.begin().await.unwrap();
+                    apply(&mut tx, &items, &CREATE, now()).await.unwrap();
+                    tx.commit().await.unwrap();
+                }
+            }
+        };
+        tokio::join!(worker(false), worker(true), worker(false));
+        for suffix in 0..orders {
+            let end = ends(&fresh, suffix).await;
+            assert_eq!(
+                (end.status.as_str(), end.totals.as_str()),
+                ("partially_refunded", "100 40 40")
+            );
+            assert_eq!(end.paid_messages, 1);
+            assert_eq!(end.raised, ["refund_reversed"]);
+        }
+    })
+    .await;
+}
