@@ -26,7 +26,7 @@
 //!    commit, so there is no moment at which an event is kept and would not be sent.
 //! 6. [`relay`] takes outbox rows to the [`broker`], RabbitMQ or the outbox itself, and lets go of a row only
 //!    when the broker has confirmed it.
-//! 7. `worker` hears that there is an event, reads it from the store, and lets [`orders`] apply its facts: status
+//! 7. [`worker`] hears that there is an event, reads it from the store, and lets [`orders`] apply its facts: status
 //!    and ledger as pure functions, everything they change in one transaction, with the message that says so.
 //! 8. [`api`] shows all of it on the private listener, and takes the operator's decisions, each of them once
 //!    ([`idempotency`]).
@@ -62,7 +62,7 @@
 //!
 //! # Who may use whom
 //!
-//! The flows ([`ingress`], [`relay`], `worker`, [`api`]) never import each other; they meet in the [`store`]. Rules
+//! The flows ([`ingress`], [`relay`], [`worker`], [`api`]) never import each other; they meet in the [`store`]. Rules
 //! ([`provider`], and status and ledger in [`orders`]) do no I/O. `tests/it/house.rs` has the whole table and
 //! fails on any other edge.
 
@@ -79,6 +79,8 @@ pub mod store;
 pub mod relay;
 
 pub mod broker;
+
+pub mod worker;
 
 pub mod orders;
 

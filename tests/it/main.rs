@@ -30,3 +30,4 @@ mod signed_material;
 mod store_contract;
 mod store_events;
 mod store_outbox;
+mod worker;

@@ -1,0 +1,218 @@
+//! The worker's side of the apply queue: subscribe, take what has come, apply, ack; again.
+//!
+//! A batch is whatever has arrived, at most the configured number: a lone event waits for nobody. Acks go to
+//! the subscription that delivered, after the commit. If anything is wrong with it, it is dropped, and what
+//! was not acked comes again and is found to be applied.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::time::{Interval, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use super::WorkerOptions;
+use super::applier::Applier;
+use crate::broker::{Delivered, Rabbitmq, Source, Subscription};
+use crate::event::{Event, EventKey};
+use crate::store::{Store, StoreError};
+
+/// How long to wait before subscribing again, or asking the store again.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest wait while the store fails time after time: each round counts as a delivery of what is handed
+/// back, and the broker's patience is for workers that die.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Why a subscription ended.
+pub(super) enum Ended {
+    Shutdown,
+    /// The broker ended it, or it is not to be trusted.
+    Lost,
+    /// The store does not answer; `at_once`: before anything was done.
+    StoreAway {
+        error: StoreError,
+        at_once: bool,
+    },
+}
+
+/// Consumes until `shutdown`.
+pub(super) async fn run(
+    applier: &Applier,
+    broker: &Rabbitmq,
+    options: &WorkerOptions,
+    shutdown: &CancellationToken,
+) {
+    let mut wait = PAUSE;
+    while wait_for_store(applier, shutdown).await {
+        let subscribed = tokio::select! {
+            () = shutdown.cancelled() => return,
+            subscribed = broker.subscribe(Source::Apply, options.prefetch) => subscribed,
+        };
+        wait = match subscribed {
+            Ok(mut subscription) => {
+                let ended = consume(applier, &mut subscription, options, shutdown).await;
+                let next = ended.next_wait(wait);
+                settle(subscription, ended).await;
+                next
+            }
+            Err(error) => {
+                tracing::warn!(%error, "worker cannot consume");
+                PAUSE
+            }
+        };
+        pause(wait, shutdown).await;
+    }
+}
+
+impl Ended {
+    /// How long to wait after this end, when the last wait was `wait`.
+    fn next_wait(&self, wait: Duration) -> Duration {
+        match self {
+            Self::StoreAway { at_once: true, .. } => wait.saturating_mul(2).min(LONGEST_PAUSE),
+            Self::StoreAway { .. } | Self::Shutdown | Self::Lost => PAUSE,
+        }
+    }
+}
+
+/// Returns when the store takes a write; `false`: at `shutdown`.
+pub(super) async fn wait_for_store(applier: &Applier, shutdown: &CancellationToken) -> bool {
+    while !shutdown.is_cancelled() {
+        if applier.store.probe(applier.clock.now()).await.is_ok() {
+            return true;
+        }
+        pause(PAUSE, shutdown).await;
+    }
+    false
+}
+
+/// Ends a subscription in the way that its end asks for.
+pub(super) async fn settle(subscription: Subscription, ended: Ended) {
+    match ended {
+        Ended::Shutdown => subscription.hand_back().await,
+        Ended::StoreAway { error, .. } => {
+            tracing::warn!(%error, "the store does not answer; the worker waits for it");
+            subscription.hand_back().await;
+        }
+        Ended::Lost => {}
+    }
+}
+
+pub(super) async fn pause(wait: Duration, shutdown: &CancellationToken) {
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        () = tokio::time::sleep(wait) => {}
+    }
+}
+
+async fn consume(
+    applier: &Applier,
+    subscription: &mut Subscription,
+    options: &WorkerOptions,
+    shutdown: &CancellationToken,
+) -> Ended {
+    let mut check = checks(options.check_every);
+    let mut worked = false;
+    loop {
+        let first = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return Ended::Shutdown,
+            _ = check.tick() => {
+                if !still_consuming(subscription).await {
+                    return Ended::Lost;
+                }
+                continue;
+            }
+            delivered = subscription.next() => delivered,
+        };
+        let Some(first) = first else {
+            return Ended::Lost;
+        };
+        let mut batch = vec![first];
+        while batch.len() < options.batch {
+            match subscription.next().now_or_never() {
+                Some(Some(delivered)) => batch.push(delivered),
+                _ => break,
+            }
+        }
+        if let Err(error) = work(applier, &batch).await {
+            return Ended::StoreAway {
+                error,
+                at_once: !worked,
+            };
+        }
+        worked = true;
+        if let Err(error) = subscription
+            .ack(batch.iter().map(|delivered| delivered.tag))
+            .await
+        {
+            tracing::warn!(%error, "acks not sent; the messages come again");
+            return Ended::Lost;
+        }
+    }
+}
+
+/// A timer that does not tick at once.
+fn checks(every: Duration) -> Interval {
+    let mut check = tokio::time::interval(every);
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    check.reset();
+    check
+}
+
+async fn still_consuming(subscription: &Subscription) -> bool {
+    match subscription.check().await {
+        Ok(true) => true,
+        Ok(false) => {
+            tracing::warn!("the broker has forgotten our consumer");
+            false
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the broker does not say whether it knows our consumer");
+            false
+        }
+    }
+}
+
+/// Applies what the deliveries name; keeps those that name nothing.
+async fn work(applier: &Applier, batch: &[Delivered]) -> Result<(), StoreError> {
+    let known = named(&applier.store, batch).await?;
+    let mut events = Vec::with_capacity(batch.len());
+    for delivered in batch {
+        match delivered.id.as_ref().and_then(|id| known.get(id)) {
+            Some(event) => events.push(Arc::clone(event)),
+            None => bury_unknown(&applier.store, delivered).await?,
+        }
+    }
+    applier.apply(&events).await.map(drop)
+}
+
+/// The stored events that the deliveries name, by that name.
+pub(super) async fn named(
+    store: &Store,
+    batch: &[Delivered],
+) -> Result<HashMap<String, Arc<Event>>, StoreError> {
+    let keys: Vec<EventKey> = batch
+        .iter()
+        .filter_map(|delivered| delivered.id.as_deref())
+        .map(EventKey::from_text)
+        .collect();
+    let events = store.events_by_key(&keys).await?;
+    Ok(events
+        .into_iter()
+        .map(|event| (event.key.as_str().to_owned(), event))
+        .collect())
+}
+
+pub(super) async fn bury_unknown(store: &Store, delivered: &Delivered) -> Result<(), StoreError> {
+    let (name, error) = match delivered.id.as_deref() {
+        Some(name) => (name, "it names an event that is not in the store"),
+        None => ("", "it names no event: it has no message_id"),
+    };
+    tracing::warn!(
+        error,
+        "a message that payhook did not write; kept as a dead letter"
+    );
+    store.bury_unknown(name, error, &delivered.body).await
+}
