@@ -1,0 +1,351 @@
+//! The promise under fire: providers keep sending, servers are killed, and in the end each acked event is
+//! stored once, published and applied, and each order is what its events say.
+//!
+//! The load is bounded so that the whole suite stays short; `PAYHOOK_STORM` multiplies it for a long run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, QueueDeleteOptions};
+use lapin::types::FieldTable;
+use payhook::time::Clock;
+use rand::RngExt as _;
+use tokio::sync::Mutex;
+
+use super::support::daemon::{Daemon, Setup};
+use super::support::servers::{PrivatePostgres, PrivateRabbitmq};
+use super::support::services::amqp_url;
+use super::support::store::FreshStore;
+use super::support::traffic::{End, Signers, Story, Telling, shuffled, stories};
+
+/// How long everything may take to settle after the last kill.
+const SETTLE: Duration = Duration::from_mins(3);
+
+/// Senders at once.
+const SENDERS: usize = 24;
+
+/// How many stories, by the weight that `PAYHOOK_STORM` gives.
+fn scale(count: usize) -> usize {
+    #[expect(clippy::disallowed_methods, reason = "the length of a test by hand is no configuration of payhook's")]
+    let factor = std::env::var("PAYHOOK_STORM").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    count * factor
+}
+
+/// A load in progress: what is still to be acked, and how many answers there were.
+struct Load {
+    left: Mutex<Vec<Telling>>,
+    total: usize,
+    acked: AtomicUsize,
+    refused: AtomicUsize,
+}
+
+/// Sends every telling until it is acked, as a provider does, to whichever daemon answers.
+async fn send(load: &Load, signers: &Signers, daemons: &[Arc<Mutex<Daemon>>]) {
+    let client = reqwest::Client::builder().timeout(Duration::from_secs(10)).build().unwrap();
+    let clock = Clock::system();
+    let until = Instant::now() + SETTLE;
+    let sender = async |number: usize| loop {
+        let Some(telling) = load.left.lock().await.pop() else { return };
+        let request = signers.sign(&telling, clock.now());
+        let url = {
+            let daemon = daemons.get(number % daemons.len()).unwrap().lock().await;
+            daemon.notify_url(request.path)
+        };
+        let mut post = client.post(url).body(request.body.clone());
+        for (name, value) in &request.headers {
+            post = post.header(name, value);
+        }
+        let answer = match post.send().await {
+            Ok(answer) => {
+                let status = answer.status().as_u16();
+                answer.bytes().await.ok().map(|body| (status, body))
+            }
+            Err(_) => None,
+        };
+        match answer {
+            Some((200, body)) => {
+                assert_eq!(body.as_ref(), telling.sender.ack());
+                load.acked.fetch_add(1, Ordering::SeqCst);
+            }
+            other => {
+                if let Some((status, _)) = other {
+                    assert_eq!(status, 503, "a genuine notification was refused");
+                    load.refused.fetch_add(1, Ordering::SeqCst);
+                }
+                assert!(Instant::now() < until, "no ack for {telling:?}: {other:?}");
+                load.left.lock().await.insert(0, telling);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    };
+    futures_util::future::join_all((0..SENDERS).map(sender)).await;
+}
+
+impl Load {
+    fn new(stories: &[Story], seed: u64) -> Self {
+        let left = shuffled(stories, 20, seed);
+        Self { total: left.len(), left: Mutex::new(left), acked: AtomicUsize::new(0), refused: AtomicUsize::new(0) }
+    }
+
+    /// Waits until `share` of 100 are acked.
+    async fn reach(&self, share: usize) {
+        let until = Instant::now() + SETTLE;
+        while self.acked.load(Ordering::SeqCst) * 100 < self.total * share {
+            assert!(Instant::now() < until, "{} of {} acked", self.acked.load(Ordering::SeqCst), self.total);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// Waits until nothing is left to do, then compares every order with its story.
+async fn judge(daemon: &Daemon, stories: &[Story]) {
+    let until = Instant::now() + SETTLE;
+    let wanted: usize = stories.iter().map(|story| story.tellings.len()).sum();
+    loop {
+        let metrics = daemon.get("/metrics").await.1;
+        let text = metrics.as_str().unwrap_or_default();
+        let gauge = |name: &str| -> Option<f64> {
+            text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+        };
+        let wrong = wrong_orders(daemon, stories).await;
+        let idle = gauge("payhook_outbox_pending ") == Some(0.0)
+            && gauge("payhook_events_without_outcome ") == Some(0.0);
+        if idle && wrong.is_empty() {
+            break;
+        }
+        assert!(
+            Instant::now() < until,
+            "not settled: {} orders wrong of {wanted} events, such as {:?}; outbox {:?}, without outcome {:?}",
+            wrong.len(),
+            wrong.first(),
+            gauge("payhook_outbox_pending "),
+            gauge("payhook_events_without_outcome "),
+        );
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let (_, letters) = daemon.get("/v1/dead-letters").await;
+    assert_eq!(letters["items"].as_array().map(Vec::len), Some(0), "dead letters: {letters}");
+}
+
+async fn wrong_orders(daemon: &Daemon, stories: &[Story]) -> Vec<(String, End, serde_json::Value)> {
+    let mut wrong = Vec::new();
+    for story in stories {
+        let (status, order) = daemon.get(&format!("/v1/orders/{}", story.order_id)).await;
+        let same = status == 200
+            && order["status"] == story.end.status
+            && order["paid"] == story.end.paid
+            && order["refunded"] == story.end.refunded
+            && ledger(&order) == (story.end.paid, -story.end.refunded);
+        if !same {
+            wrong.push((story.order_id.clone(), story.end.clone(), order));
+            if wrong.len() > 3 {
+                break;
+            }
+        }
+    }
+    wrong
+}
+
+/// Payments and refunds in an order's ledger.
+fn ledger(order: &serde_json::Value) -> (i64, i64) {
+    let sum = |kind: &str| -> i64 {
+        let entries = order["ledger"].as_array().map(Vec::as_slice).unwrap_or_default();
+        entries.iter().filter(|e| e["entry_type"] == kind).filter_map(|e| e["amount"].as_i64()).sum()
+    };
+    (sum("payment"), sum("refund"))
+}
+
+/// Kills the daemon at random moments of the load and starts it again.
+async fn kill_at_random(daemon: &Mutex<Daemon>, load: &Load, times: usize) {
+    for time in 1..=times {
+        load.reach(time * 80 / (times + 1)).await;
+        let pause = rand::rng().random_range(0..30);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        let mut daemon = daemon.lock().await;
+        daemon.kill();
+        daemon.spawn();
+        daemon.ready().await;
+    }
+}
+
+async fn storm_of_kills(store: Option<&str>, broker: &str, prefix: &str, count: usize) -> (Arc<Mutex<Daemon>>, Vec<Story>) {
+    let setup = Setup { store, broker, prefix, broker_more: queues(broker, prefix).as_str() };
+    let mut daemon = Daemon::new(&setup);
+    daemon.start().await;
+    let daemon = Arc::new(Mutex::new(daemon));
+    let stories = stories(7, count, "k");
+    let load = Load::new(&stories, 8);
+    let signers = Signers::new();
+    let daemons = [daemon.clone()];
+    tokio::join!(send(&load, &signers, &daemons), kill_at_random(&daemon, &load, 5));
+    judge(&*daemon.lock().await, &stories).await;
+    (daemon, stories)
+}
+
+/// Consumer queues of this test's own, where there is a broker.
+fn queues(broker: &str, prefix: &str) -> String {
+    if broker == "embedded" {
+        return String::new();
+    }
+    format!(
+        r#"queues = [
+  {{ name = "{prefix}.fulfilment", exchange = "orders", bind = ["order.paid"] }},
+  {{ name = "{prefix}.evidence", exchange = "events", bind = ["#"] }} ]"#
+    )
+}
+
+/// What a consumer that is not ours finds in a queue: message id → how often.
+async fn drain(url: &str, queue: &str, distinct: usize) -> BTreeMap<String, usize> {
+    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let consume = BasicConsumeOptions::default();
+    let mut consumer = channel.basic_consume(queue.into(), "test".into(), consume, FieldTable::default()).await.unwrap();
+    let mut seen = BTreeMap::new();
+    while seen.len() < distinct {
+        let next = tokio::time::timeout(Duration::from_secs(30), consumer.next()).await;
+        let delivery = next.unwrap_or_else(|_| panic!("{queue}: {} of {distinct}", seen.len())).unwrap().unwrap();
+        let id = delivery.properties.message_id().as_ref().expect("a message id").to_string();
+        *seen.entry(id).or_default() += 1;
+        delivery.ack(BasicAckOptions::default()).await.unwrap();
+    }
+    seen
+}
+
+/// Every event in the evidence queue, and `order.paid` for exactly the orders that were paid.
+async fn judge_queues(url: &str, prefix: &str, stories: &[Story]) {
+    let events = stories.iter().map(|story| story.tellings.len()).sum();
+    drain(url, &format!("{prefix}.evidence"), events).await;
+    let paid: BTreeSet<&str> =
+        stories.iter().filter(|story| story.end.paid > 0).map(|story| story.order_id.as_str()).collect();
+    let messages = drain(url, &format!("{prefix}.fulfilment"), paid.len()).await;
+    let orders: BTreeSet<&str> = messages.keys().map(|id| id.split('/').nth(1).unwrap()).collect();
+    assert_eq!(orders, paid, "one order.paid id for each paid order");
+    assert_eq!(messages.len(), orders.len(), "no order has two");
+}
+
+/// Removes what the test left on the shared broker.
+async fn clean_up(url: &str, prefix: &str) {
+    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    for queue in ["apply", "dead", "fulfilment", "fulfilment.dead", "evidence", "evidence.dead"] {
+        let name = format!("{prefix}.{queue}");
+        channel.queue_delete(name.as_str().into(), QueueDeleteOptions::default()).await.unwrap();
+    }
+    for exchange in ["events", "orders"] {
+        let name = format!("{prefix}.{exchange}");
+        channel.exchange_delete(name.as_str().into(), lapin::options::ExchangeDeleteOptions::default()).await.unwrap();
+    }
+}
+
+fn prefix() -> String {
+    format!("t{}", hex::encode(rand::random::<[u8; 5]>()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_daemon_loses_nothing_on_sqlite() {
+    storm_of_kills(None, "embedded", "payhook", scale(300)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_daemon_loses_nothing_on_postgres_and_rabbitmq() {
+    FreshStore::with_postgres(async |fresh| {
+        let (url, prefix) = (amqp_url(), prefix());
+        let (daemon, stories) = storm_of_kills(Some(&fresh.url), &url, &prefix, scale(400)).await;
+        judge_queues(&url, &prefix, &stories).await;
+        daemon.lock().await.kill();
+        clean_up(&url, &prefix).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_daemons_share_the_work_and_one_may_die() {
+    FreshStore::with_postgres(async |fresh| {
+        let (url, prefix) = (amqp_url(), prefix());
+        let more = queues(&url, &prefix);
+        let setup = Setup { store: Some(&fresh.url), broker: &url, prefix: &prefix, broker_more: &more };
+        let mut daemons = Vec::new();
+        for _ in 0..2 {
+            let mut daemon = Daemon::new(&setup);
+            daemon.start().await;
+            daemons.push(Arc::new(Mutex::new(daemon)));
+        }
+        let stories = stories(17, scale(400), "d");
+        let load = Load::new(&stories, 18);
+        let signers = Signers::new();
+        let kill = async {
+            load.reach(50).await;
+            let mut second = daemons.get(1).unwrap().lock().await;
+            second.kill();
+            load.reach(60).await;
+        };
+        // The senders of the dead one wait until it is back, as a provider's retries do.
+        let revive = async {
+            load.reach(65).await;
+            let mut second = daemons.get(1).unwrap().lock().await;
+            second.spawn();
+        };
+        tokio::join!(send(&load, &signers, &daemons), async {
+            kill.await;
+            revive.await;
+        });
+        let first = daemons.first().unwrap().lock().await;
+        judge(&first, &stories).await;
+        judge_queues(&url, &prefix, &stories).await;
+        drop(first);
+        for daemon in &daemons {
+            daemon.lock().await.kill();
+        }
+        clean_up(&url, &prefix).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_and_wiped_servers_lose_nothing() {
+    let postgres = Arc::new(Mutex::new(PrivatePostgres::start()));
+    let rabbitmq = Arc::new(Mutex::new(PrivateRabbitmq::start()));
+    let (store, broker) = (postgres.lock().await.url(), rabbitmq.lock().await.url());
+    let more = format!("{}\nreapply_after = \"2s\"", queues(&broker, "payhook"));
+    let setup = Setup { store: Some(&store), broker: &broker, prefix: "payhook", broker_more: &more };
+    let mut daemon = Daemon::new(&setup);
+    daemon.start().await;
+    let daemon = Arc::new(Mutex::new(daemon));
+    let stories = stories(27, scale(400), "s");
+    let load = Load::new(&stories, 28);
+    let signers = Signers::new();
+    let daemons = [daemon.clone()];
+    let faults = async {
+        load.reach(15).await;
+        in_thread(&rabbitmq, |broker| {
+            broker.kill();
+            broker.restart();
+        })
+        .await;
+        load.reach(35).await;
+        in_thread(&postgres, |postgres| {
+            postgres.kill();
+            postgres.restart();
+        })
+        .await;
+        load.reach(60).await;
+        in_thread(&rabbitmq, |broker| {
+            broker.kill();
+            broker.wipe();
+            broker.restart();
+        })
+        .await;
+    };
+    tokio::join!(send(&load, &signers, &daemons), faults);
+    judge(&*daemon.lock().await, &stories).await;
+}
+
+/// Servers are started and stopped by blocking calls.
+async fn in_thread<T: Send + 'static>(server: &Arc<Mutex<T>>, work: impl FnOnce(&mut T) + Send + 'static) {
+    let server = server.clone().lock_owned().await;
+    let mut server = server;
+    tokio::task::spawn_blocking(move || work(&mut server)).await.unwrap();
+}
