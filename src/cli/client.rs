@@ -71,7 +71,7 @@ impl Connection {
 }
 
 /// An address to listen on is not always one to connect to.
-fn reachable(listening: SocketAddr) -> SocketAddr {
+pub(super) fn reachable(listening: SocketAddr) -> SocketAddr {
     let ip = match listening.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

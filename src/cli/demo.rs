@@ -14,12 +14,12 @@ use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::Globals;
 use super::client::Client;
 use super::listing::money;
 use super::output::{Output, Table};
 use super::post::Post;
 use super::send::label;
-use super::{DONE, Globals};
 use crate::app::{App, Role};
 use crate::config::{Config, local_tokens, program};
 use crate::provider::Registry;
@@ -43,11 +43,18 @@ pub(super) struct Args {
 
 /// Runs it.
 pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCode> {
-    let folder = tempfile::Builder::new().prefix("payhook-demo-").tempdir().context("cannot make a folder")?;
+    let folder = tempfile::Builder::new()
+        .prefix("payhook-demo-")
+        .tempdir()
+        .context("cannot make a folder")?;
     let file = configure(folder.path())?;
     let (config, registry) = Config::load_with(Some(&file), Registry::build)?;
     logs::init(&config.log)?;
-    let token = local_tokens(&config)?.into_iter().next().context("no token")?.secret;
+    let token = local_tokens(&config)?
+        .into_iter()
+        .next()
+        .context("no token")?
+        .secret;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
 
@@ -72,7 +79,7 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
         }
     }
     app.shutdown().await;
-    Ok(DONE)
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The sample accounts and keys, with a configuration that listens on loopback.
@@ -80,7 +87,13 @@ fn configure(folder: &Path) -> anyhow::Result<std::path::PathBuf> {
     samples::unpack(folder).context("cannot write the sample keys")?;
     let file = folder.join("payhook.toml");
     let accounts = std::fs::read_to_string(&file)?;
-    let [notify, admin] = PORTS.map(|port| if TcpListener::bind(("127.0.0.1", port)).is_ok() { port } else { free() });
+    let [notify, admin] = PORTS.map(|port| {
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            port
+        } else {
+            free()
+        }
+    });
     let text = format!(
         "[server]\nnotify_addr = \"127.0.0.1:{notify}\"\nadmin_addr = \"127.0.0.1:{admin}\"\n\n\
          [log]\nfilter = \"off\"\n\n{accounts}"
@@ -91,7 +104,9 @@ fn configure(folder: &Path) -> anyhow::Result<std::path::PathBuf> {
 
 /// A port that is free now.
 fn free() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).map_or(0, |addr| addr.port())
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .map_or(0, |addr| addr.port())
 }
 
 /// Posts every sample in the order of its story.
@@ -107,11 +122,18 @@ async fn play(out: &mut Output, notify: &str) -> anyhow::Result<()> {
         surprises = surprises.saturating_add(usize::from(!exact));
         let verdict = sample.expected.reason.as_deref().unwrap_or("accepted");
         let answer = format!("{} {verdict}", answered.status);
-        let body = if answered.body.is_empty() { "(empty)" } else { &answered.body };
+        let body = if answered.body.is_empty() {
+            "(empty)"
+        } else {
+            &answered.body
+        };
         table.row([&label(&sample), &sample.expected.title, &answer, body]);
     }
     out.table(&table)?;
-    ensure!(surprises == 0, "{surprises} samples were not answered as their provider expects");
+    ensure!(
+        surprises == 0,
+        "{surprises} samples were not answered as their provider expects"
+    );
     Ok(())
 }
 
@@ -123,7 +145,11 @@ async fn settle(app: &App) -> anyhow::Result<()> {
         if gauges.unfinished == 0 && gauges.unpublished == 0 {
             return Ok(());
         }
-        ensure!(Instant::now() < until, "{} events were not applied in time", gauges.unfinished);
+        ensure!(
+            Instant::now() < until,
+            "{} events were not applied in time",
+            gauges.unfinished
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -139,12 +165,13 @@ async fn tell(out: &mut Output, client: &Client) -> anyhow::Result<Option<String
     let mut table = Table::new(["order", "became", "paid", "refunded", "because"]);
     for order in &orders {
         let why: Vec<String> = array(order, "history").iter().map(step).collect();
-        let currency = text(order, "currency");
+        let currency = order.get("currency").and_then(Value::as_str);
+        let total = |key: &str| money(order.get(key).and_then(Value::as_i64), currency);
         table.row([
             text(order, "order_id"),
             text(order, "status"),
-            &money(order.get("paid"), currency),
-            &money(order.get("refunded"), currency),
+            &total("paid"),
+            &total("refunded"),
             &why.join("\n"),
         ]);
     }
@@ -187,7 +214,11 @@ fn items(page: &Value) -> &[Value] {
 }
 
 fn array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    value
+        .get(key)
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {

@@ -8,12 +8,15 @@ mod attention;
 mod check;
 pub mod client;
 mod dead;
+mod demo;
 mod events;
 pub mod failure;
 mod init;
 mod listing;
 mod orders;
 pub mod output;
+mod post;
+mod send;
 mod serve;
 mod tail;
 mod verify;
@@ -71,12 +74,16 @@ impl Globals {
 enum Command {
     /// Run the daemon
     Serve(serve::Args),
+    /// Run it with no services, play every sample to it, and say what happened
+    Demo(demo::Args),
     /// Write the commented example configuration
     Init(init::Args),
     /// Judge the configuration, its keys, and what it points at
     Check(check::Args),
     /// Judge a request from a file, step by step
     Verify(verify::Args),
+    /// Sign a sample for now and post it to a running daemon
+    Send(send::Args),
     /// What came, and what became of it
     Events(events::Args),
     /// How orders stand, and why
@@ -97,6 +104,8 @@ pub fn run(command_line: CommandLine) -> anyhow::Result<ExitCode> {
     runtime.block_on(async {
         match command {
             Command::Serve(args) => serve::run(args, &globals).await,
+            Command::Demo(args) => demo::run(args, &globals).await,
+            Command::Send(args) => send::run(args, &globals).await,
             Command::Init(args) => init::run(args, &globals),
             Command::Check(args) => check::run(args, &globals),
             Command::Verify(args) => verify::run(&args, &globals),

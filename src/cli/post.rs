@@ -40,7 +40,10 @@ impl Post {
             .timeout(TIMEOUT)
             .build()
             .context("cannot make an HTTP client")?;
-        Ok(Self { http, server: server.trim_end_matches('/').to_owned() })
+        Ok(Self {
+            http,
+            server: server.trim_end_matches('/').to_owned(),
+        })
     }
 
     /// Sends `notification` and reads the whole answer.
@@ -61,12 +64,24 @@ impl Post {
             .body(notification.body.clone())
             .send()
             .await
-            .with_context(|| format!("no answer from {}: is `payhook serve` running there?", self.server))?;
+            .with_context(|| {
+                format!(
+                    "no answer from {}: is `payhook serve` running there?",
+                    self.server
+                )
+            })?;
         let status = answer.status().as_u16();
         let content_type = answer.headers().get(http::header::CONTENT_TYPE);
-        let content_type = content_type.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let content_type = content_type
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
         let body = answer.text().await.context("the answer broke off")?;
         let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Ok(Answered { status, content_type, body, micros })
+        Ok(Answered {
+            status,
+            content_type,
+            body,
+            micros,
+        })
     }
 }

@@ -5,11 +5,11 @@
 
 use std::process::ExitCode;
 
+use super::Globals;
 use super::client::reachable;
-use super::failure::{FAILED, Misuse};
+use super::failure::Misuse;
 use super::output::Table;
 use super::post::Post;
-use super::{DONE, Globals};
 use crate::event::ProviderName;
 use crate::samples::{self, Sample};
 use crate::time::Clock;
@@ -28,7 +28,10 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCode> {
     let mut out = globals.output();
     let Some(name) = args.sample else {
-        let all: Vec<_> = samples::all()?.into_iter().map(|sample| (label(&sample), sample.expected.title)).collect();
+        let all: Vec<_> = samples::all()?
+            .into_iter()
+            .map(|sample| (label(&sample), sample.expected.title))
+            .collect();
         out.show(&all, |all| {
             let mut table = Table::new(["sample", "what it tells"]);
             for (label, title) in all {
@@ -36,7 +39,7 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
             }
             table
         })?;
-        return Ok(DONE);
+        return Ok(ExitCode::SUCCESS);
     };
     let sample = find(&name)?;
     let server = match args.to {
@@ -48,10 +51,19 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
     out.show(&answered, |answered| {
         let mut table = Table::new(["sample", "status", "content type", "body"]);
         let content_type = answered.content_type.as_deref().unwrap_or("-");
-        table.row([&label(&sample), &answered.status.to_string(), content_type, &answered.body]);
+        table.row([
+            &label(&sample),
+            &answered.status.to_string(),
+            content_type,
+            &answered.body,
+        ]);
         table
     })?;
-    Ok(if answered.status == sample.expected.ack.status { DONE } else { FAILED })
+    Ok(if answered.status == sample.expected.ack.status {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// How a sample is named on the command line.

@@ -58,3 +58,8 @@ impl fmt::Debug for Environment {
         f.debug_set().entries(self.0.keys()).finish()
     }
 }
+
+/// The path of this very program, for commands that are printed to be run.
+pub fn program() -> std::path::PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| "payhook".into())
+}

@@ -32,7 +32,7 @@ pub use account::{
     StripeAccount, TwoCTwoPAccount, WechatpayAccount,
 };
 pub use broker::{BrokerConfig, BrokerUrl, Exchange, Queue};
-pub use environment::Environment;
+pub use environment::{Environment, program};
 pub use load::{Config, Source};
 pub use log::{LogConfig, LogFormat};
 pub use names::DEFAULT_MERCHANT;
