@@ -5,6 +5,8 @@
 //! end it can be asked how things stand). A database that is down does not keep the process down: it starts,
 //! answers 503, and migrates as soon as it can.
 
+mod flows;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::{self, ApiState, Sampler, Tokens};
+use crate::broker::BrokerError;
 use crate::config::{Config, ServerConfig, TokenFileError, local_tokens};
 use crate::event::new_id;
 use crate::idempotency::{Keys, Options, Pool};
@@ -77,6 +80,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The broker's settings.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
     /// The metrics recorder.
     #[error("cannot count: {0}")]
     Metrics(String),
@@ -159,7 +165,15 @@ impl App {
             migrate(&store, &flows).await?;
         }
 
-        // Relay and worker start here, on `flows`, before the ingress that hands over to them.
+        // Before the ingress that hands over to them.
+        let shared = flows::Shared {
+            store: &store,
+            registry: &registry,
+            health: &health,
+            clock: &clock,
+            process: &process_id,
+        };
+        let handoff = flows::start(&config, roles, &shared, &flows)?;
 
         let mut notify_addr = None;
         if roles.contains(&Role::Ingress) {
@@ -172,7 +186,10 @@ impl App {
             let quarantine = Quarantine::start(store.clone(), &public.tasks);
             let recorder = Recorder::start(
                 recording,
-                RecorderOptions::new(server.ack_deadline, process_id),
+                RecorderOptions {
+                    handoff,
+                    ..RecorderOptions::new(server.ack_deadline, process_id)
+                },
                 quarantine.clone(),
                 clock.clone(),
                 &public.tasks,

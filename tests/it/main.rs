@@ -11,6 +11,7 @@ mod consumers;
 mod deploy;
 mod feed;
 mod house;
+mod storm;
 mod support;
 
 mod broker;

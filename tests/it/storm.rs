@@ -29,8 +29,14 @@ const SENDERS: usize = 24;
 
 /// How many stories, by the weight that `PAYHOOK_STORM` gives.
 fn scale(count: usize) -> usize {
-    #[expect(clippy::disallowed_methods, reason = "the length of a test by hand is no configuration of payhook's")]
-    let factor = std::env::var("PAYHOOK_STORM").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the length of a test by hand is no configuration of payhook's"
+    )]
+    let factor = std::env::var("PAYHOOK_STORM")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1);
     count * factor
 }
 
@@ -44,11 +50,16 @@ struct Load {
 
 /// Sends every telling until it is acked, as a provider does, to whichever daemon answers.
 async fn send(load: &Load, signers: &Signers, daemons: &[Arc<Mutex<Daemon>>]) {
-    let client = reqwest::Client::builder().timeout(Duration::from_secs(10)).build().unwrap();
+    let client = reqwest::Client::builder()
+        .timeout(Duration::from_secs(10))
+        .build()
+        .unwrap();
     let clock = Clock::system();
     let until = Instant::now() + SETTLE;
     let sender = async |number: usize| loop {
-        let Some(telling) = load.left.lock().await.pop() else { return };
+        let Some(telling) = load.left.lock().await.pop() else {
+            return;
+        };
         let request = signers.sign(&telling, clock.now());
         let url = {
             let daemon = daemons.get(number % daemons.len()).unwrap().lock().await;
@@ -87,14 +98,24 @@ async fn send(load: &Load, signers: &Signers, daemons: &[Arc<Mutex<Daemon>>]) {
 impl Load {
     fn new(stories: &[Story], seed: u64) -> Self {
         let left = shuffled(stories, 20, seed);
-        Self { total: left.len(), left: Mutex::new(left), acked: AtomicUsize::new(0), refused: AtomicUsize::new(0) }
+        Self {
+            total: left.len(),
+            left: Mutex::new(left),
+            acked: AtomicUsize::new(0),
+            refused: AtomicUsize::new(0),
+        }
     }
 
     /// Waits until `share` of 100 are acked.
     async fn reach(&self, share: usize) {
         let until = Instant::now() + SETTLE;
         while self.acked.load(Ordering::SeqCst) * 100 < self.total * share {
-            assert!(Instant::now() < until, "{} of {} acked", self.acked.load(Ordering::SeqCst), self.total);
+            assert!(
+                Instant::now() < until,
+                "{} of {} acked",
+                self.acked.load(Ordering::SeqCst),
+                self.total
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -108,7 +129,8 @@ async fn judge(daemon: &Daemon, stories: &[Story]) {
         let metrics = daemon.get("/metrics").await.1;
         let text = metrics.as_str().unwrap_or_default();
         let gauge = |name: &str| -> Option<f64> {
-            text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+            text.lines()
+                .find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
         };
         let wrong = wrong_orders(daemon, stories).await;
         let idle = gauge("payhook_outbox_pending ") == Some(0.0)
@@ -127,7 +149,11 @@ async fn judge(daemon: &Daemon, stories: &[Story]) {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let (_, letters) = daemon.get("/v1/dead-letters").await;
-    assert_eq!(letters["items"].as_array().map(Vec::len), Some(0), "dead letters: {letters}");
+    assert_eq!(
+        letters["items"].as_array().map(Vec::len),
+        Some(0),
+        "dead letters: {letters}"
+    );
 }
 
 async fn wrong_orders(daemon: &Daemon, stories: &[Story]) -> Vec<(String, End, serde_json::Value)> {
@@ -153,7 +179,11 @@ async fn wrong_orders(daemon: &Daemon, stories: &[Story]) -> Vec<(String, End, s
 fn ledger(order: &serde_json::Value) -> (i64, i64) {
     let sum = |kind: &str| -> i64 {
         let entries = order["ledger"].as_array().map(Vec::as_slice).unwrap_or_default();
-        entries.iter().filter(|e| e["entry_type"] == kind).filter_map(|e| e["amount"].as_i64()).sum()
+        entries
+            .iter()
+            .filter(|e| e["entry_type"] == kind)
+            .filter_map(|e| e["amount"].as_i64())
+            .sum()
     };
     (sum("payment"), sum("refund"))
 }
@@ -171,8 +201,19 @@ async fn kill_at_random(daemon: &Mutex<Daemon>, load: &Load, times: usize) {
     }
 }
 
-async fn storm_of_kills(store: Option<&str>, broker: &str, prefix: &str, count: usize) -> (Arc<Mutex<Daemon>>, Vec<Story>) {
-    let setup = Setup { store, broker, prefix, broker_more: queues(broker, prefix).as_str() };
+async fn storm_of_kills(
+    store: Option<&str>,
+    broker: &str,
+    prefix: &str,
+    count: usize,
+) -> (Arc<Mutex<Daemon>>, Vec<Story>) {
+    let more = queues(broker, prefix);
+    let setup = Setup {
+        store,
+        broker,
+        prefix,
+        broker_more: &more,
+    };
     let mut daemon = Daemon::new(&setup);
     daemon.start().await;
     let daemon = Arc::new(Mutex::new(daemon));
@@ -191,23 +232,36 @@ fn queues(broker: &str, prefix: &str) -> String {
         return String::new();
     }
     format!(
-        r#"queues = [
+        r##"queues = [
   {{ name = "{prefix}.fulfilment", exchange = "orders", bind = ["order.paid"] }},
-  {{ name = "{prefix}.evidence", exchange = "events", bind = ["#"] }} ]"#
+  {{ name = "{prefix}.evidence", exchange = "events", bind = ["#"] }} ]"##
     )
 }
 
 /// What a consumer that is not ours finds in a queue: message id → how often.
 async fn drain(url: &str, queue: &str, distinct: usize) -> BTreeMap<String, usize> {
-    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
+    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default())
+        .await
+        .unwrap();
     let channel = connection.create_channel().await.unwrap();
     let consume = BasicConsumeOptions::default();
-    let mut consumer = channel.basic_consume(queue.into(), "test".into(), consume, FieldTable::default()).await.unwrap();
+    let mut consumer = channel
+        .basic_consume(queue.into(), "test".into(), consume, FieldTable::default())
+        .await
+        .unwrap();
     let mut seen = BTreeMap::new();
     while seen.len() < distinct {
         let next = tokio::time::timeout(Duration::from_secs(30), consumer.next()).await;
-        let delivery = next.unwrap_or_else(|_| panic!("{queue}: {} of {distinct}", seen.len())).unwrap().unwrap();
-        let id = delivery.properties.message_id().as_ref().expect("a message id").to_string();
+        let delivery = next
+            .unwrap_or_else(|_| panic!("{queue}: {} of {distinct}", seen.len()))
+            .unwrap()
+            .unwrap();
+        let id = delivery
+            .properties
+            .message_id()
+            .as_ref()
+            .expect("a message id")
+            .to_string();
         *seen.entry(id).or_default() += 1;
         delivery.ack(BasicAckOptions::default()).await.unwrap();
     }
@@ -218,8 +272,11 @@ async fn drain(url: &str, queue: &str, distinct: usize) -> BTreeMap<String, usiz
 async fn judge_queues(url: &str, prefix: &str, stories: &[Story]) {
     let events = stories.iter().map(|story| story.tellings.len()).sum();
     drain(url, &format!("{prefix}.evidence"), events).await;
-    let paid: BTreeSet<&str> =
-        stories.iter().filter(|story| story.end.paid > 0).map(|story| story.order_id.as_str()).collect();
+    let paid: BTreeSet<&str> = stories
+        .iter()
+        .filter(|story| story.end.paid > 0)
+        .map(|story| story.order_id.as_str())
+        .collect();
     let messages = drain(url, &format!("{prefix}.fulfilment"), paid.len()).await;
     let orders: BTreeSet<&str> = messages.keys().map(|id| id.split('/').nth(1).unwrap()).collect();
     assert_eq!(orders, paid, "one order.paid id for each paid order");
@@ -228,15 +285,33 @@ async fn judge_queues(url: &str, prefix: &str, stories: &[Story]) {
 
 /// Removes what the test left on the shared broker.
 async fn clean_up(url: &str, prefix: &str) {
-    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
+    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default())
+        .await
+        .unwrap();
     let channel = connection.create_channel().await.unwrap();
-    for queue in ["apply", "dead", "fulfilment", "fulfilment.dead", "evidence", "evidence.dead"] {
+    for queue in [
+        "apply",
+        "dead",
+        "fulfilment",
+        "fulfilment.dead",
+        "evidence",
+        "evidence.dead",
+    ] {
         let name = format!("{prefix}.{queue}");
-        channel.queue_delete(name.as_str().into(), QueueDeleteOptions::default()).await.unwrap();
+        channel
+            .queue_delete(name.as_str().into(), QueueDeleteOptions::default())
+            .await
+            .unwrap();
     }
     for exchange in ["events", "orders"] {
         let name = format!("{prefix}.{exchange}");
-        channel.exchange_delete(name.as_str().into(), lapin::options::ExchangeDeleteOptions::default()).await.unwrap();
+        channel
+            .exchange_delete(
+                name.as_str().into(),
+                lapin::options::ExchangeDeleteOptions::default(),
+            )
+            .await
+            .unwrap();
     }
 }
 
@@ -266,7 +341,12 @@ async fn two_daemons_share_the_work_and_one_may_die() {
     FreshStore::with_postgres(async |fresh| {
         let (url, prefix) = (amqp_url(), prefix());
         let more = queues(&url, &prefix);
-        let setup = Setup { store: Some(&fresh.url), broker: &url, prefix: &prefix, broker_more: &more };
+        let setup = Setup {
+            store: Some(&fresh.url),
+            broker: &url,
+            prefix: &prefix,
+            broker_more: &more,
+        };
         let mut daemons = Vec::new();
         for _ in 0..2 {
             let mut daemon = Daemon::new(&setup);
@@ -310,7 +390,12 @@ async fn killed_and_wiped_servers_lose_nothing() {
     let rabbitmq = Arc::new(Mutex::new(PrivateRabbitmq::start()));
     let (store, broker) = (postgres.lock().await.url(), rabbitmq.lock().await.url());
     let more = format!("{}\nreapply_after = \"2s\"", queues(&broker, "payhook"));
-    let setup = Setup { store: Some(&store), broker: &broker, prefix: "payhook", broker_more: &more };
+    let setup = Setup {
+        store: Some(&store),
+        broker: &broker,
+        prefix: "payhook",
+        broker_more: &more,
+    };
     let mut daemon = Daemon::new(&setup);
     daemon.start().await;
     let daemon = Arc::new(Mutex::new(daemon));
@@ -347,5 +432,7 @@ async fn killed_and_wiped_servers_lose_nothing() {
 async fn in_thread<T: Send + 'static>(server: &Arc<Mutex<T>>, work: impl FnOnce(&mut T) + Send + 'static) {
     let server = server.clone().lock_owned().await;
     let mut server = server;
-    tokio::task::spawn_blocking(move || work(&mut server)).await.unwrap();
+    tokio::task::spawn_blocking(move || work(&mut server))
+        .await
+        .unwrap();
 }

@@ -4,8 +4,6 @@
 //! Each server is a process group, so that `kill -9` reaches all of it. Dropping one kills it and removes its
 //! folder. Startup is awaited by connecting, with a deadline that names the log.
 
-#![expect(dead_code, reason = "used by the fault tests as they land")]
-
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::chown;

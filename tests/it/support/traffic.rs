@@ -2,7 +2,6 @@
 //!
 //! What an order must come to is worked out here, from the story, by arithmetic that shares nothing with
 //! payhook's rules; the tests compare it with what the database says after whatever they did on the way.
-#![expect(dead_code, reason = "each test uses a part")]
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
