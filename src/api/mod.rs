@@ -12,6 +12,7 @@ mod events;
 mod feed;
 mod health;
 mod metrics;
+mod orders;
 pub mod page;
 pub mod problem;
 
@@ -81,6 +82,8 @@ pub fn router(state: ApiState) -> Router {
         .route("/v1/events/{id}", get(events::show))
         .route("/v1/events/{id}/raw", get(events::raw))
         .route(feed::PATH, get(feed::read))
+        .route("/v1/orders", get(orders::list))
+        .route("/v1/orders/{order_id}", get(orders::show))
         .route("/v1/attention", get(attention::list))
         .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/dead-letters/{id}", get(dead_letters::show))

@@ -6,6 +6,7 @@ mod dead_letters;
 mod events;
 mod feed;
 mod health;
+mod orders;
 
 use std::sync::Arc;
 
@@ -139,7 +140,7 @@ fn blob(fresh: &FreshStore, bytes: &[u8]) -> String {
 on_both_stores! {
     async fn everything_under_v1_asks_for_a_token(fresh) {
         let api = Api::over(&fresh);
-        let paths = ["/v1/events", "/v1/events/x", "/v1/events/x/raw", "/v1/attention", "/v1/dead-letters", "/v1/dead-letters/x"];
+        let paths = ["/v1/events", "/v1/events/x", "/v1/events/x/raw", "/v1/orders", "/v1/orders/x", "/v1/attention", "/v1/dead-letters", "/v1/dead-letters/x"];
         for path in paths {
             for header in [None, Some("Bearer wrong"), Some("Basic b3BzOm9wcw==")] {
                 let mut request = Request::get(path);
@@ -166,7 +167,7 @@ on_both_stores! {
 
     async fn lists_refuse_what_they_do_not_understand(fresh) {
         let api = Api::over(&fresh);
-        for list in ["/v1/events", "/v1/attention", "/v1/dead-letters"] {
+        for list in ["/v1/events", "/v1/orders", "/v1/attention", "/v1/dead-letters"] {
             for query in ["limit=0", "limit=501", "limit=-1", "limit=x", "limit=1&limit=2", "cursor=%25", "cursor=AAAA",
                 "colour=red", "order_id=%00", "cursor="] {
                 api.refuses(OPS, &format!("{list}?{query}"), 400, "validation").await;
