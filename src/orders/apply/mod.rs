@@ -7,13 +7,16 @@
 //! The caller begins and commits the transaction, and in it ends the events' outbox rows.
 
 mod book;
+mod end;
 mod input;
 mod load;
 mod message;
+mod seen;
 mod settle;
 mod step;
 #[cfg(test)]
 mod tests;
+mod wake;
 mod words;
 mod write;
 

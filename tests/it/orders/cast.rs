@@ -130,7 +130,7 @@ pub(crate) async fn batch(store: &Store, acts: &[Act], policy: &Policy) -> Vec<A
 }
 
 /// What must be alike whatever the order of arrival: status, totals, ledger sums, and codes ever raised.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) status: String,
     pub(crate) totals: String,

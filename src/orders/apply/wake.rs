@@ -1,0 +1,117 @@
+//! Lets what waited for an order take effect, as soon as it may: events parked by a trade nobody had linked, by an
+//! order nobody had registered, or, unsigned, by a payment nobody had verified.
+
+use std::collections::BTreeMap;
+
+use super::Outcome;
+use super::book::{Book, Recorded, Wait};
+use super::end::Part;
+use super::words::kinds;
+use crate::event::{EventId, Fact};
+use crate::orders::status::Status;
+use crate::store::facts::FactKey;
+use crate::store::orders::OrderKey;
+
+impl Book {
+    /// Ends the parked events whose facts others had told first: with those they have taken effect.
+    pub(super) fn release(&mut self, order: &OrderKey) {
+        let waits = |wait: &Wait| match wait {
+            Wait::Order(key) => key == order,
+            Wait::Trade(key) => {
+                let row = self.trades.get(key);
+                key.merchant == order.merchant
+                    && row.and_then(|row| row.order_id.as_ref()) == Some(&order.order_id)
+            }
+        };
+        let told_nothing_else = |event: &EventId| {
+            let mut facts = self.facts.values();
+            facts.all(|known| known.effective || known.row.event_id.as_ref() != Some(event))
+        };
+        let ended: Vec<EventId> = self
+            .parked
+            .iter()
+            .filter(|(event, wait)| {
+                self.ended
+                    .get(event.as_str())
+                    .is_some_and(|ended| ended == "parked")
+                    && waits(wait)
+                    && told_nothing_else(event)
+            })
+            .map(|(event, _)| event.clone())
+            .collect();
+        for event in ended {
+            let status = self.status_of(Some(order));
+            let part = Part {
+                order: Some(order.clone()),
+                fact: String::new(),
+                outcome: Outcome::AlreadyApplied,
+                reason: "had waited; everything in it was known".to_owned(),
+                before: status,
+                after: status,
+                moved: false,
+            };
+            if self
+                .ended
+                .get(event.as_str())
+                .is_some_and(|ended| ended == "parked")
+            {
+                self.note(Some(&event), &part);
+                self.decide(Some(&event), part.outcome, &part.reason);
+            }
+        }
+    }
+
+    /// Lets whatever waited for `order` and may go now take effect, event by event in the order of becoming
+    /// known; `but` are the facts of the event at hand.
+    pub(super) fn wake(&mut self, order: &OrderKey, but: &[FactKey]) {
+        let mut groups: BTreeMap<(i64, Option<EventId>), Vec<FactKey>> = BTreeMap::new();
+        let mut first: BTreeMap<Option<EventId>, i64> = BTreeMap::new();
+        let mut waiting: Vec<&Recorded> = self
+            .facts
+            .values()
+            .filter(|known| !known.effective && known.stepped)
+            .filter(|known| {
+                let row = &known.row;
+                self.order_of(&row.merchant, &row.provider, &row.fact).as_ref() == Some(order)
+                    && !but.contains(&row.key())
+                    && self.is_eligible(known)
+            })
+            .collect();
+        waiting.sort_by_key(|known| known.row.id);
+        for known in waiting {
+            let event = known.row.event_id.clone();
+            let at = *first.entry(event.clone()).or_insert(known.row.id);
+            groups.entry((at, event)).or_default().push(known.row.key());
+        }
+        for ((_, event_id), keys) in groups {
+            let change = self.settle(order, &keys, event_id.as_ref());
+            let facts: Vec<Fact> = keys
+                .iter()
+                .filter_map(|key| self.facts.get(key))
+                .map(|known| known.row.fact.clone())
+                .collect();
+            let told: Vec<&Fact> = facts.iter().collect();
+            let mut part = self.judge_part(order, &told, &keys, &change, false);
+            part.reason = format!("had waited; {}", part.reason);
+            self.note(event_id.as_ref(), &part);
+            self.decide(event_id.as_ref(), part.outcome, &part.reason);
+        }
+    }
+
+    pub(super) fn parked(&self, order: &OrderKey, facts: &[FactKey], reason: &str) -> Part {
+        let status = self
+            .orders
+            .get(order)
+            .map_or(Status::Pending, |order| order.stands.status);
+        let facts: Vec<&Recorded> = facts.iter().filter_map(|key| self.facts.get(key)).collect();
+        Part {
+            order: Some(order.clone()),
+            fact: kinds(facts.iter().map(|known| &known.row.fact)),
+            outcome: Outcome::Parked,
+            reason: reason.to_owned(),
+            before: status,
+            after: status,
+            moved: facts.iter().any(|known| known.fresh),
+        }
+    }
+}
