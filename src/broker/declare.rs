@@ -1,7 +1,7 @@
 //! Asserts the topology: on every connect before the first publish, and again every half minute.
 //!
 //! A queue is looked for before it is declared, because only so is one that vanished told from one that was
-//! always there. What exists is used as it is, whatever its arguments; how it differs is kept for `check`. A
+//! always there. What exists is used as it is, whatever its arguments; how it differs is logged and kept. A
 //! queue whose loss loses messages is declared again only after a human has been told of the span that it
 //! missed, so that a crash in between cannot hide the loss; with the store away it waits for the next round,
 //! and what it should have got waits in the outbox.
@@ -18,8 +18,8 @@ use super::topology::DeclaredQueue;
 use super::{BrokerError, Mismatch, Topology};
 use crate::store::{QueueSeen, Store, StoreError};
 
-const NOT_FOUND: u16 = 404;
-const PRECONDITION_FAILED: u16 = 406;
+pub(super) const NOT_FOUND: u16 = 404;
+pub(super) const PRECONDITION_FAILED: u16 = 406;
 
 /// What a look at a queue showed.
 enum Looked {
@@ -80,22 +80,6 @@ impl Asserter {
             tracing::debug!(%error, "cannot note which queues are there");
         }
         Ok(())
-    }
-
-    /// Compares what exists with what would be declared, and declares nothing.
-    pub(super) async fn inspect(&mut self, connection: &Connection) -> Result<Vec<Mismatch>, BrokerError> {
-        let topology = Arc::clone(&self.topology);
-        let mut on = Scratch::new(connection).await?;
-        for queue in &topology.queues {
-            if matches!(on.look(queue).await?, Looked::There) {
-                self.compare(&mut on, queue).await?;
-            }
-        }
-        Ok(self
-            .mismatches
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone())
     }
 
     async fn assert_exchange(&mut self, on: &mut Scratch<'_>, name: &str) -> Result<(), BrokerError> {
@@ -205,18 +189,22 @@ impl Asserter {
 }
 
 /// A channel that is replaced whenever the broker closes it over a question.
-struct Scratch<'a> {
+pub(super) struct Scratch<'a> {
     connection: &'a Connection,
     channel: Channel,
 }
 
 impl<'a> Scratch<'a> {
-    async fn new(connection: &'a Connection) -> Result<Self, BrokerError> {
+    pub(super) async fn new(connection: &'a Connection) -> Result<Self, BrokerError> {
         let channel = channel(connection).await?;
         Ok(Self { connection, channel })
     }
 
-    async fn renew(&mut self) -> Result<(), BrokerError> {
+    pub(super) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    pub(super) async fn renew(&mut self) -> Result<(), BrokerError> {
         self.channel = channel(self.connection).await?;
         Ok(())
     }
@@ -245,7 +233,7 @@ pub(super) fn durable(passive: bool) -> QueueDeclareOptions {
 }
 
 /// The broker's words if it refused with `code`; any other error is one.
-fn refused<T>(answer: Result<T, BrokerError>, code: u16) -> Result<Option<String>, BrokerError> {
+pub(super) fn refused<T>(answer: Result<T, BrokerError>, code: u16) -> Result<Option<String>, BrokerError> {
     match answer {
         Ok(_) => Ok(None),
         Err(BrokerError::Unreachable(error)) if reply_code(&error) == Some(code) => {

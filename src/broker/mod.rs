@@ -12,6 +12,7 @@ mod connection;
 mod consumer;
 mod declare;
 mod embedded;
+mod inspect;
 mod publisher;
 mod rabbitmq;
 mod send;
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use consumer::{Delivered, Source, Subscription};
 pub use embedded::Embedded;
+pub use inspect::{Found, Inspected, inspect};
 pub use publisher::Publisher;
 pub use rabbitmq::{Link, Rabbitmq};
 pub use topic::{binding_matches, is_valid_binding};

@@ -141,14 +141,6 @@ impl Rabbitmq {
             .clone()
     }
 
-    /// Connects, compares what exists with what payhook would declare, and changes nothing.
-    pub async fn inspect(&self) -> Result<Vec<Mismatch>, BrokerError> {
-        let connection = connection::open(&self.uri, "payhook check").await?;
-        let found = self.asserter().inspect(&connection).await;
-        connection::close(connection).await;
-        found
-    }
-
     fn asserter(&self) -> Asserter {
         Asserter::new(Arc::clone(&self.topology), self.store.clone(), &self.merchants)
     }

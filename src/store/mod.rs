@@ -20,6 +20,7 @@ pub mod facts;
 pub mod feed;
 pub mod gauges;
 pub mod history;
+mod inspect;
 mod keys;
 mod lease;
 pub mod ledger;
@@ -32,6 +33,7 @@ mod probe;
 pub mod quarantine;
 mod repeats;
 pub mod retention;
+mod schema;
 pub mod timeline;
 pub mod trades;
 pub mod view;
@@ -49,6 +51,8 @@ pub use error::StoreError;
 pub use event_list::{EventFilter, EventView, UNFINISHED};
 pub use event_row::RawNotification;
 pub use events::Recorded;
+pub use inspect::{Inspection, inspect};
+pub use schema::Schema;
 
 use crate::time::Timestamp;
 
@@ -141,13 +145,9 @@ impl Store {
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             return Ok(Self::Postgres(postgres::pool(url.parse()?, options)));
         }
-        let connect = url
-            .parse::<SqliteConnectOptions>()?
+        let connect = sqlite(url)?
             .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(Duration::from_secs(5))
-            .pragma("recursive_triggers", "on");
+            .journal_mode(SqliteJournalMode::Wal);
         let writer = SqlitePoolOptions::new()
             .max_connections(1)
             .acquire_timeout(options.acquire_timeout)
@@ -237,6 +237,15 @@ impl Store {
         on_pool!(self, |pool| sqlx::query("select 1").execute(pool).await.map(drop))?;
         Ok(())
     }
+}
+
+/// How every connection to a SQLite file is set, whoever opens it.
+fn sqlite(url: &str) -> Result<SqliteConnectOptions, StoreError> {
+    Ok(url
+        .parse::<SqliteConnectOptions>()?
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(Duration::from_secs(5))
+        .pragma("recursive_triggers", "on"))
 }
 
 impl Tx {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
-use payhook::broker::{Link, Outgoing, Published, Route};
+use payhook::broker::{Found, Link, Outgoing, Published, Route, inspect};
 use payhook::config::BrokerUrl;
 use payhook::time::Timestamp;
 
@@ -138,12 +138,38 @@ async fn an_existing_queue_is_used_as_it_is_and_reported() {
                 .map(|found| found.queue)
                 .collect();
             assert_eq!(reported, std::slice::from_ref(&queue));
-            let inspected = running.rabbitmq.inspect().await.unwrap();
-            assert_eq!(inspected.len(), 1);
-            assert_eq!(inspected[0].queue, queue);
+            let others: Vec<String> = inspect(&options)
+                .await
+                .unwrap()
+                .into_iter()
+                .filter(|inspected| inspected.found != Found::Fitting)
+                .map(|inspected| inspected.name)
+                .collect();
+            assert_eq!(others, [queue]);
             rabbit
         })
         .await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inspection_declares_nothing() {
+    Rabbit::with(|rabbit| async move {
+        let mut options = rabbit.options();
+        options.config.queues = vec![rabbit.order_queue("order.paid")];
+        for _ in 0..2 {
+            let inspected = inspect(&options).await.unwrap();
+            assert_eq!(
+                inspected.len(),
+                6,
+                "two exchanges, two queues and their dead letters"
+            );
+            for one in inspected {
+                assert_eq!(one.found, Found::Missing, "{}", one.name);
+            }
+        }
+        rabbit
     })
     .await;
 }
