@@ -30,10 +30,10 @@ use crate::store::{DaemonLock, DaemonLockError, Store, StoreError, StoreOptions}
 use crate::telemetry::{Health, Metrics};
 use crate::time::Clock;
 
-/// Between two attempts to migrate while the database is away.
+/// Between two attempts to prepare the database while it is away.
 const COME_AGAIN: Duration = Duration::from_millis(500);
 
-/// Between two attempts to migrate when the schema itself is the trouble.
+/// Between two attempts to prepare it when the schema itself is the trouble.
 const ASK_FOR_HELP: Duration = Duration::from_secs(30);
 
 /// Connections kept for the recorder alone: one for the commit in flight, one for when that one breaks.
@@ -161,9 +161,7 @@ impl App {
             .spawn(admin.serve(api::router(state), private.stop.clone()));
 
         // Before the first row is written: what the feed counts from is settled here.
-        if config.store.migrate {
-            migrate(&store, &flows).await?;
-        }
+        prepare(&store, config.store.migrate, &flows).await?;
 
         // Before the ingress that hands over to them.
         let shared = flows::Shared {
@@ -298,29 +296,38 @@ fn address(listener: &Listener, addr: SocketAddr) -> Result<SocketAddr, StartErr
         .map_err(|source| StartError::Bind { addr, source })
 }
 
-/// Migrates now, or, if the database is away, as soon as it is back.
-async fn migrate(store: &Store, flows: &Stage) -> Result<(), StartError> {
-    match store.migrate().await {
+/// Prepares the database now, or, if it is away, as soon as it is back.
+async fn prepare(store: &Store, migrate: bool, flows: &Stage) -> Result<(), StartError> {
+    match prepare_now(store, migrate).await {
         Ok(()) => Ok(()),
         Err(error) if error.is_transient() => {
-            warn(&error, "the database is away; it is migrated when it comes");
+            warn(&error, "the database is not ready; it is prepared when it is");
             flows
                 .tasks
-                .spawn(migrate_later(store.clone(), flows.stop.clone()));
+                .spawn(prepare_later(store.clone(), migrate, flows.stop.clone()));
             Ok(())
         }
         Err(error) => Err(error.into()),
     }
 }
 
-async fn migrate_later(store: Store, stop: CancellationToken) {
+/// Migrates; or, where the operator does that by hand, only settles what the feed counts from.
+async fn prepare_now(store: &Store, migrate: bool) -> Result<(), StoreError> {
+    if migrate {
+        store.migrate().await
+    } else {
+        store.renew_feed_epoch().await
+    }
+}
+
+async fn prepare_later(store: Store, migrate: bool, stop: CancellationToken) {
     let mut pause = COME_AGAIN;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
         }
-        match store.migrate().await {
+        match prepare_now(&store, migrate).await {
             Ok(()) => {
                 tracing::info!("the database is there and up to date");
                 return;

@@ -13,6 +13,7 @@ mod events;
 pub mod failure;
 mod init;
 mod listing;
+mod migrate;
 mod orders;
 pub mod output;
 mod post;
@@ -80,6 +81,8 @@ enum Command {
     Init(init::Args),
     /// Judge the configuration, its keys, and what it points at
     Check(check::Args),
+    /// Bring the database up to date, and do nothing else
+    Migrate(migrate::Args),
     /// Judge a request from a file, step by step
     Verify(verify::Args),
     /// Sign a sample for now and post it to a running daemon
@@ -101,20 +104,24 @@ pub fn run(command_line: CommandLine) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start threads")?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         match command {
             Command::Serve(args) => serve::run(args, &globals).await,
             Command::Demo(args) => demo::run(args, &globals).await,
             Command::Send(args) => send::run(args, &globals).await,
             Command::Init(args) => init::run(args, &globals),
-            Command::Check(args) => check::run(args, &globals),
+            Command::Check(args) => check::run(args, &globals).await,
+            Command::Migrate(args) => migrate::run(args, &globals).await,
             Command::Verify(args) => verify::run(&args, &globals),
             Command::Events(args) => events::run(args, &globals).await,
             Command::Orders(args) => orders::run(args, &globals).await,
             Command::Attention(args) => attention::run(args, &globals).await,
             Command::Dead(args) => dead::run(args, &globals).await,
         }
-    })
+    });
+    // Everything that must end has ended. A name server that does not answer must not hold up the exit.
+    runtime.shutdown_background();
+    ended
 }
 
 #[cfg(test)]

@@ -1,14 +1,18 @@
 //! `payhook check`: judges a configuration and what it points at, before a provider does.
 //!
 //! Each part is a function that returns findings and changes nothing: `settings` and `keys` look at the
-//! configuration, further parts at the services that it names. A problem is what would stop the start or lose
+//! configuration, `store` and `broker` at the services that it names, side by side and never longer than
+//! [`DEADLINE`]. A problem is what would stop the start or lose
 //! something; a warning is what an operator should know. Exit 2: the configuration is unusable, 1: something
 //! else is a problem, 0: neither.
 
+mod broker;
 mod keys;
 mod settings;
+mod store;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -16,6 +20,9 @@ use super::Globals;
 use super::failure::{DONE, FAILED, MISUSED};
 use super::output::{Output, Table};
 use crate::time::Clock;
+
+/// How long a service may take to answer everything.
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Arguments of `check`.
 #[derive(Debug, clap::Args)]
@@ -91,12 +98,12 @@ struct Report<'a> {
 }
 
 /// Looks at everything and prints what was found.
-pub(super) fn run(_args: Args, globals: &Globals) -> anyhow::Result<ExitCode> {
-    let code = judge(globals, &mut globals.output())?;
+pub(super) async fn run(_args: Args, globals: &Globals) -> anyhow::Result<ExitCode> {
+    let code = judge(globals, &mut globals.output()).await?;
     Ok(ExitCode::from(code))
 }
 
-fn judge(globals: &Globals, out: &mut Output) -> std::io::Result<u8> {
+async fn judge(globals: &Globals, out: &mut Output) -> std::io::Result<u8> {
     let (config, registry) = match globals.load_accounts() {
         Ok(loaded) => loaded,
         Err(errors) => {
@@ -110,8 +117,30 @@ fn judge(globals: &Globals, out: &mut Output) -> std::io::Result<u8> {
     };
     let mut findings = settings::findings(&config);
     findings.extend(keys::findings(&registry, Clock::system().now()));
+    let (of_store, of_broker) = tokio::join!(
+        store::findings(&config.store, DEADLINE),
+        broker::findings(&config.broker, DEADLINE),
+    );
+    findings.extend(of_store);
+    findings.extend(of_broker);
     let ok = print(out, &config.source.to_string(), &findings)?;
     Ok(if ok { DONE } else { FAILED })
+}
+
+/// An error and its causes in one line.
+fn sentence(error: &dyn std::error::Error) -> String {
+    let mut said = error.to_string();
+    let mut cause = error.source();
+    while let Some(deeper) = cause {
+        let text = deeper.to_string();
+        // Some errors already say their cause.
+        if !said.contains(&text) {
+            said.push_str(": ");
+            said.push_str(&text);
+        }
+        cause = deeper.source();
+    }
+    said
 }
 
 /// Prints and says whether there is no problem.
@@ -142,7 +171,7 @@ mod tests {
     use super::super::output::Captured;
     use super::*;
 
-    fn judged(text: &str) -> (u8, serde_json::Value) {
+    async fn judged(text: &str) -> (u8, serde_json::Value) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("payhook.toml");
         std::fs::write(&path, text).unwrap();
@@ -151,19 +180,19 @@ mod tests {
             config: Some(path),
             json: true,
         };
-        let code = judge(&globals, &mut out).unwrap();
+        let code = judge(&globals, &mut out).await.unwrap();
         (code, serde_json::from_str(&captured.text()).unwrap())
     }
 
-    #[test]
-    fn the_example_as_written_is_usable() {
-        let (code, report) = judged(crate::config::EXAMPLE);
+    #[tokio::test]
+    async fn the_example_as_written_is_usable() {
+        let (code, report) = judged(crate::config::EXAMPLE).await;
         assert_eq!((code, &report["ok"]), (DONE, &true.into()), "{report}");
     }
 
-    #[test]
-    fn every_problem_is_a_finding() {
-        let (code, report) = judged("colour = 1\nstore.url = \"mysql:x\"");
+    #[tokio::test]
+    async fn every_problem_is_a_finding() {
+        let (code, report) = judged("colour = 1\nstore.url = \"mysql:x\"").await;
         assert_eq!((code, &report["ok"]), (MISUSED, &false.into()));
         let what: Vec<_> = report["findings"]
             .as_array()

@@ -1,0 +1,236 @@
+//! The database: whether it answers, how far its schema is, and whether a commit that it confirms is kept.
+//!
+//! payhook acks what the database has committed. A server that confirms without writing to disk turns each
+//! power cut into lost payments, so that is a problem and not a matter of taste.
+
+use std::path::Path;
+use std::time::Duration;
+
+use secrecy::ExposeSecret as _;
+
+use super::{Finding, sentence};
+use crate::config::StoreConfig;
+use crate::store::{Inspection, Schema, StoreOptions, inspect};
+
+const WHAT: &str = "store";
+
+/// A daemon takes these besides its pool.
+const BESIDES_THE_POOL: u32 = 2;
+
+/// All findings of the database, after at most `deadline`.
+pub(super) async fn findings(config: &StoreConfig, deadline: Duration) -> Vec<Finding> {
+    let url = config.url.expose_secret();
+    if !config.is_postgres() && config.sqlite_file.is_none() {
+        let lost = "lives in memory: everything is lost when the process ends";
+        return vec![Finding::problem(WHAT, lost)];
+    }
+    let options = StoreOptions {
+        max_connections: 1,
+        acquire_timeout: deadline,
+        statement_timeout: deadline,
+    };
+    let found = match tokio::time::timeout(deadline, inspect(url, &options)).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(error)) => {
+            let message = format!("cannot be used: {}", sentence(&error));
+            return vec![Finding::problem(WHAT, message)];
+        }
+        Err(_) => {
+            let message = format!("does not answer within {} s", deadline.as_secs());
+            return vec![Finding::problem(WHAT, message)];
+        }
+    };
+    judge(config, found)
+}
+
+fn judge(config: &StoreConfig, found: Inspection) -> Vec<Finding> {
+    let file = || {
+        config
+            .sqlite_file
+            .as_deref()
+            .unwrap_or(Path::new("the file"))
+            .display()
+    };
+    match found {
+        Inspection::NotYet if config.migrate => {
+            let made = format!("{} is not there yet: the first start makes it", file());
+            vec![Finding::ok(WHAT, made)]
+        }
+        Inspection::NotYet => {
+            let unmade = format!(
+                "{} is not there, and store.migrate is false: run `payhook migrate`",
+                file()
+            );
+            vec![Finding::problem(WHAT, unmade)]
+        }
+        Inspection::NoFolder(folder) => {
+            let nowhere = format!("its folder {} does not exist", folder.display());
+            vec![Finding::problem(WHAT, nowhere)]
+        }
+        Inspection::Unwritable(kind) => {
+            vec![Finding::problem(
+                WHAT,
+                format!("{} cannot be written: {kind}", file()),
+            )]
+        }
+        Inspection::There { schema, settings } => {
+            let kind = if config.is_postgres() {
+                "Postgres"
+            } else {
+                "SQLite"
+            };
+            let mut found = vec![Finding::ok(WHAT, format!("{kind} answers"))];
+            found.push(of_schema(&schema, config.migrate));
+            found.extend(
+                settings
+                    .iter()
+                    .filter_map(|(name, value)| of_setting(name, value, config)),
+            );
+            found
+        }
+    }
+}
+
+fn of_schema(schema: &Schema, migrate: bool) -> Finding {
+    let what = "store schema";
+    let known = schema.known;
+    if let Some(version) = schema.broken {
+        let broken = format!(
+            "migration {version} failed half-way, or is not the one that this binary has: nothing can be migrated"
+        );
+        return Finding::problem(what, broken);
+    }
+    match (schema.applied, schema.missing.is_empty(), migrate) {
+        (Some(version), _, true) if version > known => Finding::problem(
+            what,
+            format!(
+                "is at version {version} and this binary knows {known}: use the newer binary, or set store.migrate = false"
+            ),
+        ),
+        (Some(version), true, _) => Finding::ok(what, format!("is at version {version}, as it should be")),
+        (applied, _, true) => Finding::ok(
+            what,
+            format!(
+                "is at version {}; the next start brings it to {known}",
+                applied.unwrap_or(0)
+            ),
+        ),
+        (applied, _, false) => Finding::problem(
+            what,
+            format!(
+                "is at version {} of {known}, and store.migrate is false: run `payhook migrate`",
+                applied.unwrap_or(0)
+            ),
+        ),
+    }
+}
+
+/// What one setting means for what was acked; `None` for one that is only good to know.
+fn of_setting(name: &str, value: &str, config: &StoreConfig) -> Option<Finding> {
+    let what = format!("store {name}");
+    let lossy = |why: &str| Finding::problem(&what, format!("is {value}: {why}"));
+    Some(match (name, value) {
+        ("fsync", "off") => lossy("a crash of the machine loses or corrupts what was acked; set it to on"),
+        ("full_page_writes", "off") => lossy("a power cut can leave torn pages behind; set it to on"),
+        ("synchronous_commit", "off" | "local" | "remote_write") => Finding::warning(
+            &what,
+            format!("is {value} at the server; payhook sets it to on for its own connections"),
+        ),
+        // 2 is FULL, 3 EXTRA.
+        ("synchronous", "0" | "1") => lossy("a power cut loses what was acked"),
+        ("synchronous", _) => Finding::ok(&what, "is FULL: a commit is on disk before it is acked"),
+        ("journal_mode", "wal") => Finding::ok(&what, "is WAL"),
+        ("journal_mode", _) => Finding::warning(
+            &what,
+            format!("is {value}: the next start sets the file to WAL, unless something else has it open"),
+        ),
+        ("max_connections", _) => return too_few(&what, value, config),
+        ("fsync" | "full_page_writes" | "synchronous_commit", _) => Finding::ok(&what, format!("is {value}")),
+        ("server_version", _) => Finding::ok(&what, value),
+        _ => return None,
+    })
+}
+
+/// A server that takes fewer connections than one daemon may ask for.
+fn too_few(what: &str, value: &str, config: &StoreConfig) -> Option<Finding> {
+    let server: u32 = value.parse().ok()?;
+    let ours = config.max_connections.saturating_add(BESIDES_THE_POOL);
+    (ours > server).then(|| {
+        Finding::warning(
+            what,
+            format!(
+                "is {server} at the server, and one daemon may ask for {ours}: lower store.max_connections"
+            ),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+    use crate::config::{Config, Environment};
+
+    fn config(text: &str) -> StoreConfig {
+        Config::parse(text, Path::new("/nowhere"), &Environment::default())
+            .unwrap()
+            .store
+    }
+
+    fn schema(applied: Option<i64>, missing: &[i64], broken: Option<i64>) -> Schema {
+        Schema {
+            applied,
+            known: 7,
+            missing: missing.to_vec(),
+            broken,
+        }
+    }
+
+    #[test]
+    fn a_database_that_confirms_what_it_may_lose_is_a_problem() {
+        let config = config("[store]\nurl = \"postgres://db/payhook\"");
+        for (name, value, level) in [
+            ("fsync", "off", Some(Level::Problem)),
+            ("fsync", "on", Some(Level::Ok)),
+            ("full_page_writes", "off", Some(Level::Problem)),
+            ("synchronous_commit", "off", Some(Level::Warning)),
+            ("synchronous_commit", "remote_apply", Some(Level::Ok)),
+            ("synchronous", "1", Some(Level::Problem)),
+            ("synchronous", "2", Some(Level::Ok)),
+            ("journal_mode", "wal", Some(Level::Ok)),
+            ("journal_mode", "rollback", Some(Level::Warning)),
+            ("max_connections", "100", None),
+            ("max_connections", "10", Some(Level::Warning)),
+        ] {
+            let found = of_setting(name, value, &config).map(|finding| finding.level);
+            assert_eq!(found, level, "{name} = {value}");
+        }
+    }
+
+    #[test]
+    fn a_schema_that_the_next_start_cannot_use_is_a_problem() {
+        for (schema, migrate, level) in [
+            (schema(Some(7), &[], None), true, Level::Ok),
+            (schema(Some(7), &[], None), false, Level::Ok),
+            (schema(Some(6), &[7], None), true, Level::Ok),
+            (schema(Some(6), &[7], None), false, Level::Problem),
+            (schema(None, &[1, 7], None), false, Level::Problem),
+            (schema(Some(8), &[], None), true, Level::Problem),
+            (schema(Some(8), &[], None), false, Level::Ok),
+            (schema(Some(7), &[], Some(7)), true, Level::Problem),
+        ] {
+            let found = of_schema(&schema, migrate);
+            assert_eq!(found.level, level, "{schema:?} {migrate} {found:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_in_memory_is_a_problem() {
+        let found = findings(
+            &config("[store]\nurl = \"sqlite::memory:\""),
+            Duration::from_secs(1),
+        )
+        .await;
+        assert_eq!(found[0].level, Level::Problem);
+    }
+}
