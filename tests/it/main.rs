@@ -7,10 +7,13 @@
 )]
 
 mod api;
+mod check;
 mod consumers;
+mod demo;
 mod deploy;
 mod feed;
 mod house;
+mod readme;
 mod storm;
 mod support;
 
