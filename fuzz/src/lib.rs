@@ -1,7 +1,6 @@
 //! The fuzz targets' common part: the list of targets is the tests' own (`tests/it/hostile/targets.rs`).
 
 #[path = "../../tests/it/support/signed.rs"]
-#[expect(dead_code, reason = "the tests use more of it")]
 mod signed;
 #[path = "../../tests/it/hostile/targets.rs"]
 mod targets;

@@ -86,8 +86,8 @@ impl Registry {
         self.0.get(&(provider, account.to_owned()))
     }
 
-    /// The judgement of `account` step by step, for an operator; never on the request path. Where no other
-    /// hint was found, the keys of the provider's other accounts are tried.
+    /// The judgement of `account` step by step, for an operator; never on the request path. What
+    /// verifies as it stands with the keys of another account needs no other hint.
     pub fn explain(&self, account: &Registered, notification: &Notification) -> Explanation {
         let mut explanation = account.scheme.explain(notification);
         if account.state == AccountState::Retired {
@@ -101,7 +101,7 @@ impl Registry {
                 },
             );
         }
-        if explanation.hint.is_none() && account.scheme.verify(notification).is_err() {
+        if account.scheme.verify(notification).is_err() {
             let mut others: Vec<_> = self
                 .iter()
                 .filter(|other| other.provider == account.provider && other.account != account.account)
@@ -110,10 +110,11 @@ impl Registry {
             let held = others
                 .into_iter()
                 .find(|other| other.scheme.verify(notification).is_ok());
-            explanation.hint = held.map(|other| {
+            let swapped = held.map(|other| {
                 format!("It verifies with the keys of {}/{}: it was sent to the wrong path, or the keys are swapped.",
                     other.provider, other.account)
             });
+            explanation.hint = swapped.or(explanation.hint);
         }
         explanation
     }

@@ -5,7 +5,7 @@
 
 use serde_json::value::RawValue;
 
-use super::respelled::html_unescaped;
+use super::respelled::{html_unescaped, transcoded};
 
 /// One change undone: what must have happened, in words, and the body before it.
 pub(super) struct Variant {
@@ -13,7 +13,7 @@ pub(super) struct Variant {
     pub(super) body: Vec<u8>,
 }
 
-/// Variants of any body: line ends and HTML escapes.
+/// Variants of any body: line ends, HTML escapes and charsets.
 pub(super) fn of_text(body: &[u8]) -> Vec<Variant> {
     let mut variants = Vec::new();
     let mut add = |happened: &str, body: Vec<u8>| {
@@ -46,6 +46,9 @@ pub(super) fn of_text(body: &[u8]) -> Vec<Variant> {
         if text.contains('&') {
             add("it was HTML-escaped", html_unescaped(body));
         }
+    }
+    for (what, before) in transcoded(body).into_iter().filter(|(_, before)| before != body) {
+        add(&format!("it was {what}"), before);
     }
     variants
 }
@@ -304,6 +307,11 @@ mod tests {
         assert!(before("{\"a\":1}\n", "{\"a\":1}").unwrap().contains("added"));
         assert!(before("{\"a\":1}", "{\"a\":1}\n").unwrap().contains("lost"));
         assert!(before("{&quot;a&quot;:&quot;&amp;lt;&quot;}", r#"{"a":"&lt;"}"#).is_some());
+        assert!(
+            before("{\"a\":\"æµ‹\"}", "{\"a\":\"测\"}")
+                .unwrap()
+                .contains("Latin-1")
+        );
     }
 
     proptest! {

@@ -176,11 +176,7 @@ fn form_hint(scheme: &Alipay, form: &Form) -> Option<String> {
                 |_| None,
             )
         })
-        .or_else(|| {
-            each("a `+` of the value was turned into a space", |v| {
-                Some(replaced(v, b" ", b"+"))
-            })
-        })
+        .or_else(|| plus_hint(scheme, form))
         .or_else(|| each("the value was percent-encoded twice", |v| form::decode(v).ok()))
         .or_else(|| {
             each("the value was percent-decoded twice", |v| {
@@ -189,6 +185,17 @@ fn form_hint(scheme: &Alipay, form: &Form) -> Option<String> {
         })
         .or_else(|| charset_hint(scheme, form))
         .or_else(|| pair_hint(scheme, form))
+}
+
+/// A `+` that became a space: in one value, and in the signature too, which never holds a space of its own.
+fn plus_hint(scheme: &Alipay, form: &Form) -> Option<String> {
+    let what = "a `+` of the value was turned into a space";
+    let mended = |v: &[u8]| Some(replaced(v, b" ", b"+"));
+    value_hint(scheme, form, what, mended).or_else(|| {
+        let sign_alone = |n: &str, v: &[u8]| if n == "sign" { mended(v) } else { Some(v.to_vec()) };
+        let hint = value_hint(scheme, &changed(form, sign_alone)?, what, mended)?;
+        Some(format!("{hint}, and sign"))
+    })
 }
 
 /// One parameter changed, or all but the signature; `None` from `change` drops it.

@@ -8,7 +8,6 @@ use percent_encoding::percent_decode_str;
 use super::header::{self, SignedHeaders};
 use super::{Antom, Body, signed};
 use crate::event::Notification;
-use crate::provider::respelled::transcoded;
 use crate::provider::{Explanation, Step, raw_json, variants, window};
 
 /// The judgement, step by step.
@@ -139,11 +138,8 @@ fn body_hint(antom: &Antom, notification: &Notification, headers: &SignedHeaders
     {
         return Some(format!("the body was changed on the way: {}", variant.happened));
     }
-    if holds(body.trim_ascii()) {
-        return Some("the body was changed on the way: blanks were added around it".to_owned());
-    }
-    let (what, _) = transcoded(body).into_iter().find(|(_, before)| holds(before))?;
-    Some(format!("the body was {what} on the way"))
+    holds(body.trim_ascii())
+        .then(|| "the body was changed on the way: blanks were added around it".to_owned())
 }
 
 /// Spellings of a signature that could not be read.

@@ -157,5 +157,16 @@ fn what_would_hold(stripe: &Stripe, header: &SignatureHeader<'_>, body: &[u8]) -
             }
         }
     }
-    None
+    thin(body)
+}
+
+/// What kind of event it claims to be is a fact; each destination has a secret of its own.
+fn thin(body: &[u8]) -> Option<String> {
+    let text = raw_json::readable(body).ok()?;
+    Payload::read(&text).ok().filter(Payload::is_thin)?;
+    Some(
+        "It is a thin event, and destinations of thin events have signing secrets of their own: if that one is not \
+         among signing_secrets, add it."
+            .to_owned(),
+    )
 }

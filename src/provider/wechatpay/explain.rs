@@ -155,6 +155,7 @@ fn hint(account: &WechatPay, notification: &Notification, refusal: &Refusal) -> 
                 .or_else(|| swapped_headers(keys, notification))
                 .or_else(|| other_body(keys, notification))
                 .or_else(|| own_certificate(account, keys))
+                .or_else(|| not_held(notification, refusal))
         }
     }
 }
@@ -271,6 +272,21 @@ fn written(members: &BTreeMap<String, &RawValue>, order: &[&str]) -> String {
         .map(|(name, value)| format!("{}:{}", serde_json::json!(name), value.get()))
         .collect();
     format!("{{{}}}", all.join(","))
+}
+
+/// The key that is named is not here: a plain fact, and the way out of a rotation that was missed.
+fn not_held(notification: &Notification, refusal: &Refusal) -> Option<String> {
+    let unknown = refusal.reason == crate::provider::Reason::UnknownKey;
+    let headers = Headers::of(notification).ok().filter(|_| unknown)?;
+    let serial = text::printable(headers.serial);
+    let kind = if serial.starts_with("PUB_KEY_ID_") {
+        "public key, add it to public_keys"
+    } else {
+        "platform certificate, add it to platform_cert_files"
+    };
+    Some(format!(
+        "Wechatpay-Serial names {serial}, which this account does not hold: if WeChat shows it as your {kind}"
+    ))
 }
 
 /// A merchant's own certificate names its merchant id; WeChat never signs with that.

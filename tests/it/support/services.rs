@@ -19,3 +19,13 @@ fn named(variable: &str, local: &str) -> String {
     let url = std::env::var(variable);
     url.unwrap_or_else(|_| local.to_owned())
 }
+
+/// Whether a test that lacks what it needs from outside must fail: at `tests/run`, and so in the integration.
+pub(crate) fn required() -> bool {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how the tests are run is no part of payhook's configuration"
+    )]
+    let set = std::env::var_os("PAYHOOK_TESTS_REQUIRE_SERVICES");
+    set.is_some_and(|value| value == "1")
+}

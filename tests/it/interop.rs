@@ -1,0 +1,351 @@
+//! The providers' SDKs on the other side: what they sign is accepted, and what they judge is judged alike.
+//!
+//! `tests/interop/sdks.py` drives `stripe`, `wechatpayv3`, `python-alipay-sdk` and PyJWT in a virtual environment
+//! below `target/`. Where Python or the packages can't be had the test says so and passes, unless
+//! `PAYHOOK_TESTS_REQUIRE_SERVICES` is set: then it fails.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use payhook::event::Notification;
+use payhook::provider::Registry;
+use payhook::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::support::signed::{
+    self, PUBLIC_KEY_ID, STRIPE_SECRET, Senders, TWOCTWOP_SECRET, accounts, alipay_paid, key_file,
+    notification, now, registry_of, root, scheme,
+};
+
+/// One request on its way to or from the SDKs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Request {
+    name: String,
+    account: String,
+    headers: BTreeMap<String, String>,
+    body: String,
+    #[serde(default)]
+    at: i64,
+}
+
+impl Request {
+    fn of(name: &str, account: &str, sent: &Notification) -> Self {
+        let headers = sent.headers.iter();
+        Self {
+            name: name.to_owned(),
+            account: account.to_owned(),
+            headers: headers
+                .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+                .collect(),
+            body: STANDARD.encode(&sent.body),
+            at: sent.received_at.secs(),
+        }
+    }
+
+    fn verified(&self, registry: &Registry) -> bool {
+        let headers: Vec<_> = self
+            .headers
+            .iter()
+            .map(|(n, v)| (n.as_str(), v.as_str()))
+            .collect();
+        let sent = notification("/", &headers, STANDARD.decode(&self.body).unwrap());
+        let sent = Notification {
+            received_at: Timestamp::from_secs(self.at),
+            ..sent
+        };
+        scheme(registry, &self.account).verify(&sent).is_ok()
+    }
+}
+
+/// Where payhook and an SDK differ on purpose: account, what was done to the request, whether payhook accepts,
+/// and why the SDK's answer is not taken over.
+const DISAGREEMENTS: [(&str, &str, bool, &str); 10] = [
+    (
+        "stripe",
+        "arrives 301 s early",
+        false,
+        "the SDK accepts any time in the future",
+    ),
+    (
+        "wechatpay",
+        "arrives 301 s late",
+        false,
+        "the SDK has no time check",
+    ),
+    (
+        "wechatpay",
+        "arrives 301 s early",
+        false,
+        "the SDK has no time check",
+    ),
+    (
+        "wechatpay",
+        "without wechatpay-signature-type",
+        true,
+        "WeChat may leave it out, says its documentation",
+    ),
+    (
+        "alipay",
+        "arrives a month late",
+        false,
+        "the SDK has no time check",
+    ),
+    ("alipay", "GBK", true, "the SDK reads every body as UTF-8"),
+    (
+        "alipay",
+        "a parameter twice",
+        false,
+        "the SDK's caller sees only one of them",
+    ),
+    (
+        "2c2p",
+        "padded",
+        false,
+        "PyJWT tolerates `=`; the standard has none",
+    ),
+    (
+        "alipay",
+        "alipay, sign_type kept",
+        true,
+        "the SDK knows one of the two rules; Alipay signs some messages by the other",
+    ),
+    (
+        "alipay",
+        "a line end added",
+        false,
+        "the SDK's base64 passes over what is none",
+    ),
+];
+
+/// The packages, installed once for each list of them; an error says what is missing.
+fn python() -> Result<PathBuf, String> {
+    let requirements = root().join("tests/interop/requirements.txt");
+    let list = std::fs::read(&requirements).unwrap();
+    let name = payhook::event::Fingerprint::over([list.as_slice()]).to_string();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sdks-{}", &name[..12]));
+    let python = folder.join("bin/python");
+    let complete = folder.join("complete");
+    if !complete.exists() {
+        run(Command::new("python3")
+            .args(["-m", "venv", "--clear"])
+            .arg(&folder))?;
+        run(Command::new(&python)
+            .args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--requirement",
+            ])
+            .arg(&requirements))?;
+        std::fs::write(&complete, "").map_err(|error| error.to_string())?;
+    }
+    Ok(python)
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let ran = command
+        .output()
+        .map_err(|error| format!("{command:?}: {error}"))?;
+    if ran.status.success() {
+        return Ok(());
+    }
+    Err(format!("{command:?}: {}", String::from_utf8_lossy(&ran.stderr)))
+}
+
+/// Asks `sdks.py`.
+fn ask<T: for<'de> Deserialize<'de>>(python: &Path, what: &str, given: &Value) -> T {
+    let mut child = Command::new(python)
+        .arg(root().join("tests/interop/sdks.py"))
+        .arg(what)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(given.to_string().as_bytes())
+        .unwrap();
+    let said = child.wait_with_output().unwrap();
+    assert!(said.status.success(), "sdks.py {what} failed");
+    serde_json::from_slice(&said.stdout).unwrap()
+}
+
+fn keys() -> Value {
+    json!({
+        "alipay_private": key_file("alipay_private.pem"),
+        "alipay_public": key_file("alipay_public.pem"),
+        "wechat_private": key_file("wechatpay_private.pem"),
+        "wechat_public": key_file("wechatpay_public.pem"),
+        "wechat_public_id": PUBLIC_KEY_ID,
+        "wechat_v3_key": key_file("wechatpay_apiv3.key").trim(),
+        "stripe": STRIPE_SECRET,
+        "2c2p": TWOCTWOP_SECRET,
+    })
+}
+
+/// Genuine requests of our own making.
+fn genuine() -> Vec<Request> {
+    let senders = Senders::new();
+    let mut gbk = alipay_paid();
+    gbk.retain(|(name, _)| !matches!(*name, "charset" | "subject"));
+    gbk.extend([("charset", b"GBK".as_slice()), ("subject", b"\xb2\xe2\xca\xd4")]);
+    let alipay = senders.alipay(&alipay_paid());
+    vec![
+        Request::of("genuine", "alipay/shop-cn", &alipay),
+        Request::of("GBK", "alipay/shop-cn", &senders.alipay(&gbk)),
+        Request::of(
+            "genuine",
+            "wechatpay/shop-cn",
+            &senders.wechat_event("TRANSACTION.SUCCESS", signed::WECHAT_PAID),
+        ),
+        Request::of(
+            "genuine",
+            "wechatpay/shop-cn",
+            &senders.wechat_event("REFUND.SUCCESS", signed::WECHAT_REFUND),
+        ),
+        Request::of(
+            "genuine",
+            "stripe/shop-intl",
+            &Senders::stripe(signed::STRIPE_PAID.as_bytes()),
+        ),
+        Request::of(
+            "genuine",
+            "2c2p/shop-th",
+            &Senders::twoctwop(signed::TWOCTWOP_PAID),
+        ),
+    ]
+}
+
+/// What may become of a request: each change by itself.
+fn changes(request: &Request) -> Vec<Request> {
+    let body = STANDARD.decode(&request.body).unwrap();
+    let mut all = Vec::new();
+    let mut add = |name: &str, change: &dyn Fn(&mut Request)| {
+        let mut changed = request.clone();
+        name.clone_into(&mut changed.name);
+        change(&mut changed);
+        all.push(changed);
+    };
+    let with_body = |body: &[u8]| STANDARD.encode(body);
+    for at in (0..body.len()).step_by(37) {
+        let mut other = body.clone();
+        other[at] ^= 1;
+        add(&format!("byte {at} changed"), &|r| r.body = with_body(&other));
+    }
+    add("a line end added", &|r| {
+        r.body = with_body(&[&body, b"\n".as_slice()].concat());
+    });
+    add("cut short", &|r| r.body = with_body(&body[..body.len() - 1]));
+    add("empty", &|r| r.body.clear());
+    for name in request.headers.keys().filter(|name| *name != "content-type") {
+        add(&format!("without {name}"), &|r| _ = r.headers.remove(name));
+    }
+    let hour = |r: &mut Request, off: i64| r.at += off;
+    match request.account.split_once('/').unwrap().0 {
+        "alipay" => {
+            add("arrives a month late", &|r| hour(r, 30 * 86_400));
+            let twice = [&body, b"&trade_status=TRADE_SUCCESS".as_slice()].concat();
+            add("a parameter twice", &|r| r.body = with_body(&twice));
+        }
+        "2c2p" => {
+            let text = String::from_utf8(body.clone()).unwrap();
+            add("padded", &|r| {
+                r.body = with_body(text.replace("\"}", "=\"}").as_bytes());
+            });
+        }
+        _ => {
+            add("arrives 301 s late", &|r| hour(r, 301));
+            add("arrives 301 s early", &|r| hour(r, -301));
+            add("arrives 299 s late", &|r| hour(r, 299));
+            let value: Value = serde_json::from_slice(&body).unwrap();
+            add("written anew", &|r| {
+                r.body = with_body(&serde_json::to_vec(&value).unwrap());
+            });
+        }
+    }
+    all
+}
+
+#[test]
+fn the_providers_sdks_sign_for_us_and_judge_as_we_do() {
+    let python = match python() {
+        Ok(python) => python,
+        Err(why) => {
+            assert!(
+                !crate::support::services::required(),
+                "the SDKs are required: {why}"
+            );
+            eprintln!("NOT RUN: the providers' SDKs can't be installed: {why}");
+            return;
+        }
+    };
+    let registry = registry_of(&accounts());
+
+    let sent: Vec<Request> = ask(&python, "send", &json!({"keys": keys(), "at": now().secs()}));
+    assert_eq!(sent.len(), 11);
+    let sent = sent.into_iter().map(|request| Request {
+        at: now().secs(),
+        headers: request
+            .headers
+            .into_iter()
+            .map(|(name, value)| (name.to_lowercase(), value))
+            .collect(),
+        ..request
+    });
+    let mut requests = genuine();
+    for request in sent {
+        assert!(
+            request.verified(&registry),
+            "what the SDK signed is refused: {}",
+            request.name
+        );
+        requests.push(request);
+    }
+
+    let changed: Vec<_> = requests.iter().flat_map(changes).collect();
+    requests.extend(changed);
+    let theirs: Vec<Option<String>> = ask(&python, "judge", &json!({"keys": keys(), "requests": requests}));
+    assert_eq!(theirs.len(), requests.len());
+    let mut seen = Vec::new();
+    let mut wrong = Vec::new();
+    for (request, refused) in requests.iter().zip(theirs) {
+        let ours = request.verified(&registry);
+        if ours == refused.is_none() {
+            continue;
+        }
+        let known = DISAGREEMENTS.iter().position(|(provider, what, accepted, _)| {
+            request.account.starts_with(provider) && request.name == *what && ours == *accepted
+        });
+        match known {
+            Some(known) => seen.push(known),
+            None => wrong.push(format!(
+                "{}, {}: verified here: {ours}; the SDK: {}",
+                request.account,
+                request.name,
+                refused.as_deref().unwrap_or("verified")
+            )),
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {}:\n{}",
+        wrong.len(),
+        requests.len(),
+        wrong.join("\n")
+    );
+    for (number, (provider, what, ..)) in DISAGREEMENTS.iter().enumerate() {
+        assert!(
+            seen.contains(&number),
+            "{provider}, {what}: they agree by now; strike it from the list"
+        );
+    }
+}
