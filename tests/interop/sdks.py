@@ -13,7 +13,7 @@ from alipay import AliPay
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from stripe._webhook import WebhookSignature
 from wechatpayv3 import WeChatPay, WeChatPayType
-from wechatpayv3.utils import load_private_key, rsa_sign
+from wechatpayv3.utils import load_certificate, load_private_key, rsa_sign
 
 
 def request(name, account, headers, body):
@@ -92,6 +92,7 @@ def wechat_client(keys):
     client = WeChatPay(wechatpay_type=WeChatPayType.NATIVE, mchid="1900000001", private_key=keys["wechat_private"],
                        cert_serial_no="00", appid="wx0000000000000001", apiv3_key=keys["wechat_v3_key"],
                        public_key=keys["wechat_public"], public_key_id=keys["wechat_public_id"])
+    client._core._certificates.append(load_certificate(keys["wechat_certificate"]))
     client._core._update_certificates = lambda: None  # no network for a serial that is not held
     return client
 
