@@ -164,16 +164,16 @@ async fn tell(out: &mut Output, client: &Client) -> anyhow::Result<Option<String
     orders.sort_by(|a, b| text(a, "order_id").cmp(text(b, "order_id")));
     let mut table = Table::new(["order", "became", "paid", "refunded", "because"]);
     for order in &orders {
-        let why: Vec<String> = array(order, "history").iter().map(step).collect();
         let currency = order.get("currency").and_then(Value::as_str);
         let total = |key: &str| money(order.get(key).and_then(Value::as_i64), currency);
-        table.row([
-            text(order, "order_id"),
-            text(order, "status"),
-            &total("paid"),
-            &total("refunded"),
-            &why.join("\n"),
-        ]);
+        let (paid, refunded) = (total("paid"), total("refunded"));
+        let mut cells = [text(order, "order_id"), text(order, "status"), &paid, &refunded];
+        // One line for each step; what stands for all of them stands in the first.
+        for entry in array(order, "history") {
+            let [id, status, paid, refunded] = cells;
+            table.row([id, status, paid, refunded, &step(entry)]);
+            cells = [""; 4];
+        }
     }
     out.table(&table)?;
     let attention = client.get(&["attention"], &[]).await?;
