@@ -261,12 +261,12 @@ impl Signers {
 
     fn alipay(&self, telling: &Telling, at: Timestamp) -> Request {
         let yuan = |minor: i64| format!("{}.{:02}", minor / 100, minor % 100);
-        let moment = beijing(at);
+        let moment = happened(telling);
         let mut fields = vec![
             ("app_id", "2021000000000001".to_owned()),
             ("charset", "utf-8".to_owned()),
             ("notify_id", format!("n{}x{}", telling.trade_id, telling.number)),
-            ("notify_time", moment.clone()),
+            ("notify_time", beijing(at)),
             ("notify_type", "trade_status_sync".to_owned()),
             ("out_trade_no", telling.order_id.clone()),
             ("trade_no", telling.trade_id.clone()),
@@ -326,7 +326,7 @@ impl Signers {
     }
 
     fn wechat(&self, telling: &Telling, at: Timestamp) -> Request {
-        let moment = format!("{}+08:00", beijing(at).replace(' ', "T"));
+        let moment = format!("{}+08:00", happened(telling).replace(' ', "T"));
         let id = format!("EV-{}-{}", telling.trade_id, telling.number);
         let (event_type, original_type, resource) = match telling.happening {
             Happening::Paid => (
@@ -425,6 +425,12 @@ fn stripe(telling: &Telling, at: Timestamp) -> Request {
         ],
         body,
     }
+}
+
+/// When it happened, in Beijing: the same however often it is told.
+fn happened(telling: &Telling) -> String {
+    let number = i64::try_from(telling.number).unwrap();
+    beijing(Timestamp::from_secs(1_764_000_000 + number))
 }
 
 /// `yyyy-MM-dd HH:mm:ss` in Beijing.
