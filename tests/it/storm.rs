@@ -446,3 +446,92 @@ async fn in_thread<T: Send + 'static>(server: &Arc<Mutex<T>>, work: impl FnOnce(
         .await
         .unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_connection_closed_twenty_times_loses_nothing() {
+    let rabbitmq = Arc::new(Mutex::new(PrivateRabbitmq::start()));
+    let broker = rabbitmq.lock().await.url();
+    let more = queues(&broker, "payhook");
+    let setup = Setup {
+        store: None,
+        broker: &broker,
+        prefix: "payhook",
+        broker_more: &more,
+    };
+    let mut daemon = Daemon::new(&setup);
+    daemon.start().await;
+    let daemon = Arc::new(Mutex::new(daemon));
+    let stories = stories(37, scale(200), "c");
+    let load = Load::new(&stories, 38);
+    let signers = Signers::new();
+    let daemons = [daemon.clone()];
+    let faults = async {
+        for time in 1..=20 {
+            load.reach(time * 4).await;
+            in_thread(&rabbitmq, |broker| {
+                broker.ctl(&["close_all_connections", "test"]);
+            })
+            .await;
+        }
+    };
+    tokio::join!(send(&load, &signers, &daemons), faults);
+    judge(&*daemon.lock().await, &stories).await;
+    judge_queues(&broker, "payhook", &stories).await;
+}
+
+/// Kills the daemon at `point`, once early and once later in the load, and asserts the promise.
+#[cfg(feature = "crash-points")]
+async fn die_at(point: &str, store: Option<&str>, broker: &str, prefix: &str) {
+    let more = queues(broker, prefix);
+    let setup = Setup {
+        store,
+        broker,
+        prefix,
+        broker_more: &more,
+    };
+    let mut daemon = Daemon::new(&setup);
+    daemon.env("PAYHOOK_CRASH_AT", &format!("{point}:2"));
+    daemon.start().await;
+    let daemon = Arc::new(Mutex::new(daemon));
+    let stories = stories(47, 12, &point.replace('.', "-"));
+    let load = Load::new(&stories, 48);
+    let signers = Signers::new();
+    let daemons = [daemon.clone()];
+    let revive = async {
+        // Not held while waiting: the senders ask it where to send.
+        let until = Instant::now() + SETTLE;
+        while daemon.lock().await.is_running() {
+            assert!(Instant::now() < until, "{point} was never reached");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let mut daemon = daemon.lock().await;
+        daemon.clear_env();
+        daemon.start().await;
+    };
+    tokio::join!(send(&load, &signers, &daemons), revive);
+    judge(&*daemon.lock().await, &stories).await;
+}
+
+#[cfg(feature = "crash-points")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_death_between_any_two_steps_loses_nothing() {
+    use payhook::crash::Point;
+    FreshStore::with_postgres(async |fresh| {
+        let (url, prefix) = (amqp_url(), prefix());
+        for (point, name) in Point::ALL {
+            if name.starts_with("idempotency.") {
+                continue;
+            }
+            let on_the_way_out = matches!(
+                point,
+                Point::RelayClaimed | Point::RelayPublished | Point::RelayConfirmed
+            );
+            if !on_the_way_out {
+                die_at(name, None, "embedded", "payhook").await;
+            }
+            die_at(name, Some(&fresh.url), &url, &prefix).await;
+        }
+        clean_up(&url, &prefix).await;
+    })
+    .await;
+}
