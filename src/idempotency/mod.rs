@@ -20,7 +20,7 @@ pub use keys::{
     Claim, Connection, Effect, Guard, Keys, KeysError, Options, Pool, Scope, Settlement, Standing, Stored,
     Unsettled,
 };
-pub use once::{Answer, Call, IDEMPOTENT_REPLAYED, Refusal, Transactions, Withdrawn, once};
+pub use once::{Answer, Call, IDEMPOTENT_REPLAYED, Refusal, Transactions, Withdrawn, once, once_in_steps};
 
 /// The table, for a service that runs its own migrations on Postgres.
 pub const POSTGRES_SCHEMA: &str = include_str!("../../migrations/postgres/0006_idempotency.sql");

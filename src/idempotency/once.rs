@@ -110,8 +110,43 @@ where
     T: Transactions,
     W: for<'t> FnOnce(&'t mut T::Tx) -> BoxFuture<'t, Result<Answer, Withdrawn>> + Send + 'static,
 {
+    let transactions = transactions.clone();
+    let carry_out = move || async move {
+        let mut tx = transactions.begin().await.map_err(Undone::Unbegun)?;
+        match work(&mut tx).await {
+            Ok(answer) => Ok((tx, answer)),
+            Err(withdrawn) => Err(Undone::Withdrawn(withdrawn)),
+        }
+    };
+    answer::<T, _, _>(keys, call, word, carry_out).await
+}
+
+/// [`once`] for work that spans several transactions: it begins and commits all of them but the last, which it
+/// leaves open for the answer. Whatever it did before may have been done by an attempt that died on the way, and
+/// will then be done again: the steps must be harmless to repeat.
+pub async fn once_in_steps<T, W>(keys: &Keys, call: Call, word: fn(Refusal) -> Response, work: W) -> Response
+where
+    T: Transactions,
+    W: FnOnce() -> BoxFuture<'static, Result<(T::Tx, Answer), Withdrawn>> + Send + 'static,
+{
+    let carry_out = move || async move { work().await.map_err(Undone::Withdrawn) };
+    answer::<T, _, _>(keys, call, word, carry_out).await
+}
+
+/// Why work left nothing to complete.
+enum Undone<E> {
+    Unbegun(E),
+    Withdrawn(Withdrawn),
+}
+
+async fn answer<T, W, F>(keys: &Keys, call: Call, word: fn(Refusal) -> Response, carry_out: W) -> Response
+where
+    T: Transactions,
+    W: FnOnce() -> F + Send + 'static,
+    F: Future<Output = Result<(T::Tx, Answer), Undone<T::Error>>> + Send + 'static,
+{
     let echo = call.scope.key.echo();
-    let attempt = attempt(keys.clone(), transactions.clone(), call, work);
+    let attempt = attempt::<T, _, _>(keys.clone(), call, carry_out);
     // Detached on purpose: dropping this future (the caller hung up) leaves the attempt running to its end.
     let (label, mut response) = match keys.tasks.spawn(attempt).await {
         Ok(Ok(Ended::First(stored))) => ("first", restore(&stored)),
@@ -143,10 +178,11 @@ enum Ended {
 
 type Refused = (Refusal, Option<Duration>);
 
-async fn attempt<T, W>(keys: Keys, transactions: T, call: Call, work: W) -> Result<Ended, Refused>
+async fn attempt<T, W, F>(keys: Keys, call: Call, carry_out: W) -> Result<Ended, Refused>
 where
     T: Transactions,
-    W: for<'t> FnOnce(&'t mut T::Tx) -> BoxFuture<'t, Result<Answer, Withdrawn>> + Send,
+    W: FnOnce() -> F + Send,
+    F: Future<Output = Result<(T::Tx, Answer), Undone<T::Error>>> + Send,
 {
     let claim = keys
         .claim(&call.scope, &call.fingerprint, call.effect)
@@ -161,19 +197,14 @@ where
         Claim::TooFast(wait) => return Err((Refusal::TooFast, Some(wait))),
     };
     crash::point(Point::IdempotencyClaimed);
-    let mut tx = match transactions.begin().await {
-        Ok(tx) => tx,
-        Err(error) => {
+    let (mut tx, answer) = match carry_out().await {
+        Ok((tx, Answer(answer))) => (tx, answer),
+        Err(undone) => {
             give_back(&keys, &guard).await;
-            return Err(unavailable(error));
-        }
-    };
-    let answer = match work(&mut tx).await {
-        Ok(Answer(answer)) => answer,
-        Err(Withdrawn(response)) => {
-            drop(tx);
-            give_back(&keys, &guard).await;
-            return Ok(Ended::Withdrawn(response));
+            return match undone {
+                Undone::Unbegun(error) => Err(unavailable(error)),
+                Undone::Withdrawn(Withdrawn(response)) => Ok(Ended::Withdrawn(response)),
+            };
         }
     };
     crash::point(Point::IdempotencyWorked);

@@ -27,7 +27,7 @@ use std::fmt;
 use bytes::Bytes;
 
 pub use judgement::{IdentityOutcome, Judgement, Outcome, ShownFact};
-pub use recordable::kept_headers;
+pub use recordable::{headers_as_kept, kept_headers};
 pub use registry::{Registered, Registry};
 pub use verdict::{Ack, Explanation, KeyInfo, Reason, Refusal, Step, Verdict};
 

@@ -1,7 +1,7 @@
 //! From a verified notification to the event that is stored.
 
-use http::HeaderMap;
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION, SET_COOKIE};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{Registered, Verified};
 use crate::event::text::storable;
@@ -62,6 +62,18 @@ pub fn kept_headers(headers: &HeaderMap) -> String {
     serde_json::to_string(&kept).unwrap_or_else(|_| "[]".to_owned())
 }
 
+/// What [`kept_headers`] kept, as headers again; `None` if it is not that.
+pub fn headers_as_kept(kept: &str) -> Option<HeaderMap> {
+    let pairs: Vec<(String, String)> = serde_json::from_str(kept).ok()?;
+    let mut headers = HeaderMap::with_capacity(pairs.len());
+    for (name, value) in pairs {
+        let name = HeaderName::try_from(name).ok()?;
+        let value = HeaderValue::from_bytes(value.as_bytes()).ok()?;
+        headers.try_append(name, value).ok()?;
+    }
+    Some(headers)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,5 +90,13 @@ mod tests {
             kept_headers(&headers),
             "[[\"x-two\",\"1\"],[\"x-two\",\"2\"],[\"x-odd\",\"a\u{fffd}\"]]"
         );
+    }
+    #[test]
+    fn what_was_kept_reads_back() {
+        let kept = "[[\"x-two\",\"1\"],[\"x-two\",\"测\"]]";
+        assert_eq!(kept_headers(&headers_as_kept(kept).unwrap()), kept);
+        for none in ["", "{}", "[[\"a b\",\"\"]]", "[[\"a\",\"\\n\"]]"] {
+            assert!(headers_as_kept(none).is_none(), "{none}");
+        }
     }
 }

@@ -9,6 +9,7 @@
 //! with "database is locked"; readers have their own pool (WAL).
 
 pub mod attention;
+pub mod audit;
 mod broker_queues;
 mod daemon_lock;
 pub mod dead_letters;
@@ -31,6 +32,7 @@ pub mod parked;
 mod postgres;
 mod probe;
 pub mod quarantine;
+mod quarantine_list;
 mod repeats;
 pub mod retention;
 mod schema;
@@ -52,6 +54,7 @@ pub use event_list::{EventFilter, EventView, UNFINISHED};
 pub use event_row::RawNotification;
 pub use events::Recorded;
 pub use inspect::{Inspection, inspect};
+pub use quarantine_list::{Kept, QuarantineFilter, QuarantineView};
 pub use schema::Schema;
 
 use crate::time::Timestamp;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::support::store::{FreshStore, on_both_stores};
 
 /// One row in every guarded table: what the tests below try to change.
-const ROWS: [&str; 9] = [
+const ROWS: [&str; 10] = [
     "insert into events (id, event_key, provider, account, merchant, type, provider_event_type, occurred_at,
        received_at, fingerprint, headers, body)
      values ('e1', 'webhook:stripe:a:1', 'stripe', 'a', 'm', 'other.x', 'x', 1, 1, $blob, '[]', $blob)",
@@ -22,10 +22,11 @@ const ROWS: [&str; 9] = [
      $overriding values (7, 'm', 'o1', 1, 'paid', 'applied', 'r', 'pending', 'paid')",
     "insert into attention (id, code, source, merchant, explanation, created_at)
      values ('a1', 'event_conflict', 'e1', 'm', 'x', 1)",
+    "insert into audit (id, merchant, actor, action, reason, details, at) values ('d1', 'm', 'ops', 'a', 'r', '{}', 1)",
 ];
 
 /// Tables that keep what they hold, with an edit that must fail.
-const GUARDED: [(&str, &str); 9] = [
+const GUARDED: [(&str, &str); 10] = [
     ("events", "update events set order_id = 'other'"),
     ("event_conflicts", "update event_conflicts set received_at = 2"),
     ("messages", "update messages set order_id = 'other'"),
@@ -38,6 +39,7 @@ const GUARDED: [(&str, &str); 9] = [
     ("ledger_entries", "update ledger_entries set amount = 1"),
     ("order_history", "update order_history set outcome = 'stale'"),
     ("attention", "update attention set explanation = 'other'"),
+    ("audit", "update audit set reason = 'other'"),
 ];
 
 async fn fill(fresh: &FreshStore) {
