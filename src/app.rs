@@ -21,7 +21,6 @@ use crate::api::{self, ApiState, Sampler, Tokens};
 use crate::broker::BrokerError;
 use crate::config::{Config, ServerConfig, TokenFileError, local_tokens};
 use crate::event::new_id;
-use crate::idempotency::{Keys, Options, Pool};
 use crate::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
 use crate::listener::{Listener, ListenerOptions};
 use crate::provider::Registry;
@@ -134,11 +133,7 @@ impl App {
             .map(DaemonLock::take)
             .transpose()?;
         let metrics = Metrics::install().map_err(|error| StartError::Metrics(error.to_string()))?;
-        let options = StoreOptions {
-            max_connections: config.store.max_connections,
-            acquire_timeout: config.store.acquire_timeout,
-            ..StoreOptions::default()
-        };
+        let options = store_options(&config);
         let store = Store::open(config.store.url.expose_secret(), &options).await?;
         let health = Arc::new(Health::new(roles.contains(&Role::Ingress)));
         let (public, flows, private) = (Stage::default(), Stage::default(), Stage::default());
@@ -147,11 +142,14 @@ impl App {
 
         // The private side is in every process: each is asked how it is.
         let tokens = Tokens::new(&local_tokens(&config)?);
+        let keys = api::keys(&store, config.retention.idempotency, &private.tasks);
         let state = ApiState::new(
             store.clone(),
             tokens,
             Arc::clone(&health),
             metrics.clone(),
+            Arc::clone(&registry),
+            keys.clone(),
             clock.clone(),
         );
         let admin = bind(config.server.admin_addr, &config.server, ADMIN_CONNECTIONS).await?;
@@ -207,7 +205,6 @@ impl App {
                 .spawn(notify.serve(ingress.router(), public.stop.clone()));
         }
         if roles.contains(&Role::Worker) {
-            let keys = idempotency_keys(&store, &config, &private.tasks);
             let retention = Retention::new(store.clone(), keys, &config.retention, clock.clone());
             flows.tasks.spawn(retention.run(flows.stop.clone()));
         }
@@ -215,7 +212,7 @@ impl App {
             store.clone(),
             Arc::clone(&health),
             metrics,
-            registry.load_full(),
+            Arc::clone(&registry),
             clock.clone(),
         );
         private.tasks.spawn(sample(sampler, private.stop.clone()));
@@ -262,17 +259,12 @@ impl App {
     }
 }
 
-/// The Idempotency-Keys, in the same database.
-fn idempotency_keys(store: &Store, config: &Config, tasks: &TaskTracker) -> Keys {
-    let pool = match store {
-        Store::Postgres(pool) => Pool::Postgres(pool.clone()),
-        Store::Sqlite(pools) => Pool::Sqlite(pools.writer.clone()),
-    };
-    let options = Options {
-        expiry: config.retention.idempotency,
-        ..Options::default()
-    };
-    Keys::new(pool, options, tasks.clone())
+fn store_options(config: &Config) -> StoreOptions {
+    StoreOptions {
+        max_connections: config.store.max_connections,
+        acquire_timeout: config.store.acquire_timeout,
+        ..StoreOptions::default()
+    }
 }
 
 async fn bind(

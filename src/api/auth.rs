@@ -1,7 +1,7 @@
 //! Who is asking: bearer tokens from the configuration, each with scopes and one merchant.
 //!
 //! A token is compared by its SHA-256, all of them in constant time, so that an answer's timing says nothing
-//! about a token. A handler takes [`Reader`] or [`RawReader`] as an argument: asking for the scope and getting
+//! about a token. A handler takes [`Reader`], [`RawReader`] or an operation's [`Operator`]: asking for the scope and getting
 //! the merchant are one thing, and a handler without either cannot confine a query.
 
 use std::collections::BTreeSet;
@@ -61,6 +61,7 @@ impl fmt::Debug for Tokens {
 /// A known token's holder, before any scope was asked for.
 #[derive(Clone, Debug)]
 struct Caller {
+    name: String,
     merchant: String,
     scopes: BTreeSet<Scope>,
 }
@@ -74,6 +75,7 @@ impl Caller {
         let presented = bearer(value.as_bytes()).ok_or_else(Problem::unauthorized)?;
         let token = tokens.find(presented).ok_or_else(Problem::unauthorized)?;
         Ok(Self {
+            name: token.name.clone(),
             merchant: token.merchant.clone(),
             scopes: token.scopes.clone(),
         })
@@ -111,6 +113,25 @@ pub struct Reader {
 pub struct RawReader {
     /// Whose data.
     pub merchant: String,
+}
+
+/// A caller who may change something; does it to this merchant's data, under the token's name.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    /// Whose data.
+    pub merchant: String,
+    /// Who, for the audit.
+    pub name: String,
+}
+
+impl Operator {
+    /// Read by [`super::operation::Operation`], so that nothing is changed without a key.
+    pub(super) fn of(parts: &Parts, state: &ApiState) -> Result<Self, Problem> {
+        let caller = Caller::of(parts, &state.tokens)?;
+        let name = caller.name.clone();
+        let merchant = caller.allowed(Scope::Operate)?;
+        Ok(Self { merchant, name })
+    }
 }
 
 impl FromRequestParts<ApiState> for Reader {

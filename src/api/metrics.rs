@@ -4,9 +4,11 @@
 //! a certificate ends) is looked up by the [`Sampler`] every few seconds, so that a scrape costs no query and
 //! `/readyz` can show the outbox's age.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
@@ -35,11 +37,15 @@ pub struct Sampler {
     store: Store,
     health: Arc<Health>,
     metrics: Metrics,
-    registry: Arc<Registry>,
+    registry: Arc<ArcSwap<Registry>>,
     clock: Clock,
     seeded: bool,
     feed: FeedWatch,
+    shown: BTreeSet<ShownKey>,
 }
+
+/// A key with an end, as a series is labelled: provider, account, key.
+type ShownKey = (&'static str, String, String);
 
 impl Sampler {
     /// How often.
@@ -50,7 +56,7 @@ impl Sampler {
         store: Store,
         health: Arc<Health>,
         metrics: Metrics,
-        registry: Arc<Registry>,
+        registry: Arc<ArcSwap<Registry>>,
         clock: Clock,
     ) -> Self {
         Self {
@@ -61,6 +67,7 @@ impl Sampler {
             clock,
             seeded: false,
             feed: FeedWatch::default(),
+            shown: BTreeSet::new(),
         }
     }
 
@@ -91,19 +98,25 @@ impl Sampler {
         Ok(())
     }
 
-    fn report_keys(&self) {
-        for account in self.registry.iter() {
+    /// A key that a reload took away shows no end any more: its series cannot be removed, so it says nothing.
+    fn report_keys(&mut self) {
+        let mut ends = BTreeMap::new();
+        for account in self.registry.load().iter() {
             for key in account.scheme.keys() {
                 if let Some(at) = key.expires_at {
-                    gauge!(
-                        names::KEY_EXPIRY,
-                        "provider" => account.provider.as_str(),
-                        "account" => account.account.clone(),
-                        "key" => key.id,
-                    )
-                    .set(epoch(at));
+                    let series = (account.provider.as_str(), account.account.clone(), key.id);
+                    ends.insert(series, epoch(at));
                 }
             }
+        }
+        for gone in std::mem::take(&mut self.shown) {
+            ends.entry(gone).or_insert(f64::NAN);
+        }
+        for ((provider, account, key), end) in ends {
+            if !end.is_nan() {
+                self.shown.insert((provider, account.clone(), key.clone()));
+            }
+            gauge!(names::KEY_EXPIRY, "provider" => provider, "account" => account, "key" => key).set(end);
         }
     }
 
@@ -113,10 +126,11 @@ impl Sampler {
         if self.seeded {
             return Ok(());
         }
+        let registry = self.registry.load_full();
         for (provider, account, at) in self.store.last_events().await? {
             let known = provider
                 .parse()
-                .is_ok_and(|provider| self.registry.get(provider, &account).is_some());
+                .is_ok_and(|provider| registry.get(provider, &account).is_some());
             if known {
                 gauge!(names::LAST_EVENT, "provider" => provider, "account" => account).set(epoch(at));
             }

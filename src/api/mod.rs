@@ -12,22 +12,27 @@ mod events;
 mod feed;
 mod health;
 mod metrics;
+mod operation;
 mod orders;
 pub mod page;
 pub mod problem;
+mod quarantine;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 
 use self::problem::{Code, Problem};
+use crate::idempotency::Keys;
+use crate::provider::Registry;
 use crate::store::Store;
 use crate::telemetry::{Health, Metrics};
 use crate::time::Clock;
@@ -35,6 +40,7 @@ use crate::time::Clock;
 pub use auth::Tokens;
 pub use health::Readiness;
 pub use metrics::Sampler;
+pub use operation::keys;
 
 /// A request that has not been answered by then is answered 503.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,19 +60,33 @@ pub struct ApiState {
     pub readiness: Readiness,
     /// What has been counted.
     pub metrics: Metrics,
+    /// The accounts and their keys, as of now.
+    pub registry: Arc<ArcSwap<Registry>>,
+    /// Which calls were made.
+    pub keys: Keys,
     /// The present.
     pub clock: Clock,
 }
 
 impl ApiState {
     /// The state for one process.
-    pub fn new(store: Store, tokens: Tokens, health: Arc<Health>, metrics: Metrics, clock: Clock) -> Self {
+    pub fn new(
+        store: Store,
+        tokens: Tokens,
+        health: Arc<Health>,
+        metrics: Metrics,
+        registry: Arc<ArcSwap<Registry>>,
+        keys: Keys,
+        clock: Clock,
+    ) -> Self {
         Self {
             readiness: Readiness::new(store.clone(), clock.clone()),
             store,
             tokens,
             health,
             metrics,
+            registry,
+            keys,
             clock,
         }
     }
@@ -87,6 +107,9 @@ pub fn router(state: ApiState) -> Router {
         .route("/v1/attention", get(attention::list))
         .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/dead-letters/{id}", get(dead_letters::show))
+        .route("/v1/quarantine", get(quarantine::list))
+        .route("/v1/quarantine/reverify", post(quarantine::reverify))
+        .route("/v1/quarantine/{id}", get(quarantine::show))
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(MAX_BODY))

@@ -25,6 +25,18 @@ pub enum Code {
     MethodNotAllowed,
     /// A parameter that cannot be used.
     Validation,
+    /// A POST without an Idempotency-Key.
+    IdempotencyKeyMissing,
+    /// An Idempotency-Key that is none.
+    IdempotencyKeyMalformed,
+    /// The key was used for another payload.
+    IdempotencyKeyReuse,
+    /// The same call is still running.
+    RequestInProgress,
+    /// Whether the call was carried out is being found out.
+    OutcomePending,
+    /// Too many new keys at once.
+    RateLimited,
     /// Retention removed what the cursor had not passed.
     CursorExpired,
     /// The store does not answer; come again.

@@ -9,8 +9,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::RETRY_AFTER;
 use reqwest::{Response, StatusCode, Url};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
@@ -19,9 +21,14 @@ use serde_json::Value;
 use super::Globals;
 use super::failure::Misuse;
 use crate::config::{Config, Environment, TokenFileError, read_token_file, token_file};
+use crate::event::new_id;
+use crate::time::Clock;
 
 /// Longer than the server takes to give up by itself.
 const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// However long the server asks to wait.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How to reach a running payhook.
 #[derive(Clone, Debug, Default, Args)]
@@ -124,6 +131,40 @@ impl Client {
         Ok(bytes.into())
     }
 
+    /// What a POST of `body` to `/v1/{segments…}` answers. One key for all its attempts: however often it has to
+    /// be sent, it is done once.
+    pub async fn post(&self, segments: &[&str], body: &Value) -> anyhow::Result<Value> {
+        let url = self.url(segments)?;
+        let key = new_id(Clock::system().now());
+        let mut pauses = Pauses::new();
+        let mut begun = false;
+        loop {
+            let sent = self
+                .http
+                .post(url.clone())
+                .bearer_auth(self.token.expose_secret())
+                .header("idempotency-key", &key)
+                .json(body)
+                .send()
+                .await;
+            let (asked, failure) = match sent {
+                Ok(response) if response.status().is_success() => {
+                    return response.json().await.context("the answer is not JSON");
+                }
+                Ok(response) if passes(&response) => (retry_after(&response), refusal(response).await),
+                Ok(response) => return Err(refusal(response).await),
+                // Nobody is there: nothing was begun that another attempt would have to finish.
+                Err(error) if error.is_connect() && !begun => return Err(self.unreachable(error)),
+                Err(error) => (None, self.unreachable(error)),
+            };
+            begun = true;
+            let Some(pause) = pauses.next(asked) else {
+                return Err(failure);
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
     async fn send(&self, segments: &[&str], query: &[(&str, String)]) -> anyhow::Result<Response> {
         let response = self
             .http
@@ -161,6 +202,46 @@ impl Client {
             ""
         };
         anyhow::Error::new(error.without_url()).context(format!("{} does not answer{hint}", self.server))
+    }
+}
+
+/// Whether the same call may be answered otherwise later. Of conflicts only the one with itself passes, which
+/// says when.
+fn passes(response: &Response) -> bool {
+    let itself = response.status() == StatusCode::CONFLICT && retry_after(response).is_some();
+    itself
+        || matches!(
+            response.status(),
+            StatusCode::TOO_MANY_REQUESTS
+                | StatusCode::BAD_GATEWAY
+                | StatusCode::SERVICE_UNAVAILABLE
+                | StatusCode::GATEWAY_TIMEOUT
+        )
+}
+
+/// When the server asked to come again.
+fn retry_after(response: &Response) -> Option<Duration> {
+    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// Between the attempts of one call: anything up to a limit that doubles, so that many who wait do not come back
+/// together; never sooner than the server asked.
+struct Pauses(ExponentialBackoff);
+
+impl Pauses {
+    fn new() -> Self {
+        let limits = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(200))
+            .with_max_delay(Duration::from_secs(10))
+            .with_max_times(8);
+        Self(limits.build())
+    }
+
+    fn next(&mut self, asked: Option<Duration>) -> Option<Duration> {
+        let limit = self.0.next()?;
+        let jittered = rand::random_range(Duration::ZERO..=limit);
+        Some(jittered.saturating_add(asked.unwrap_or_default().min(LONGEST_PAUSE)))
     }
 }
 

@@ -17,10 +17,12 @@ mod migrate;
 mod orders;
 pub mod output;
 mod post;
+mod quarantine;
 mod send;
 mod serve;
 mod tail;
 mod verify;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -95,6 +97,8 @@ enum Command {
     Attention(attention::Args),
     /// What could not be applied
     Dead(dead::Args),
+    /// What was refused, why, and another judgement of it
+    Quarantine(quarantine::Args),
 }
 
 /// Runs the command that was asked for.
@@ -117,6 +121,7 @@ pub fn run(command_line: CommandLine) -> anyhow::Result<ExitCode> {
             Command::Orders(args) => orders::run(args, &globals).await,
             Command::Attention(args) => attention::run(args, &globals).await,
             Command::Dead(args) => dead::run(args, &globals).await,
+            Command::Quarantine(args) => quarantine::run(args, &globals).await,
         }
     });
     // Everything that must end has ended. A name server that does not answer must not hold up the exit.

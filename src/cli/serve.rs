@@ -1,4 +1,5 @@
-//! `payhook serve`: the daemon, until SIGTERM or SIGINT. SIGHUP reads the accounts and their keys again.
+//! `payhook serve`: the daemon, until SIGTERM or SIGINT. SIGHUP reads the accounts and
+//! their keys again, and so does a change of their files ([`Watch`]).
 
 use std::process::ExitCode;
 
@@ -6,6 +7,7 @@ use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Globals;
+use super::watch::Watch;
 use crate::app::{App, Role};
 use crate::telemetry::logs;
 use crate::time::Clock;
@@ -36,6 +38,7 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
     let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
     let mut hang_up = signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?;
+    let mut watch = Watch::new(globals.clone(), config.accounts.clone());
     let app = App::start(config, registry, &roles, Clock::system()).await?;
     tracing::info!(
         configuration = source,
@@ -48,7 +51,8 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hang_up.recv() => reload(&app, globals),
+            _ = hang_up.recv() => watch.look_now(&app).await,
+            () = watch.due() => watch.look(&app).await,
         }
     }
     tracing::info!("draining; a second signal ends at once");
@@ -56,18 +60,5 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
         () = app.shutdown() => Ok(ExitCode::SUCCESS),
         _ = terminate.recv() => Ok(ExitCode::FAILURE),
         _ = interrupt.recv() => Ok(ExitCode::FAILURE),
-    }
-}
-
-/// Swaps the accounts and keys; with any problem, what is there stays.
-fn reload(app: &App, globals: &Globals) {
-    match globals.load_accounts() {
-        Ok((_, registry)) => {
-            app.reload(registry);
-            tracing::info!("accounts and keys were read again; other settings take effect at the next start");
-        }
-        Err(error) => {
-            tracing::error!(%error, "the configuration has problems: the accounts stay as they were");
-        }
     }
 }

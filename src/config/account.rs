@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use secrecy::SecretSlice;
+use secrecy::{ExposeSecret as _, SecretSlice};
 
 use crate::event::{Currency, ProviderName};
 
 /// One `[[accounts]]` entry.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Its place in the file, for key paths: `accounts[2]`.
     pub path: String,
@@ -75,8 +75,17 @@ pub struct KeyMaterial {
     pub bytes: SecretSlice<u8>,
 }
 
+impl PartialEq for KeyMaterial {
+    /// The same bytes from the same place: nothing to read again.
+    fn eq(&self, other: &Self) -> bool {
+        self.origin == other.origin && self.bytes.expose_secret() == other.bytes.expose_secret()
+    }
+}
+
+impl Eq for KeyMaterial {}
+
 /// The provider's own settings.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// Alipay open platform.
     Alipay(AlipayAccount),
@@ -103,7 +112,7 @@ pub enum AlipaySignType {
 }
 
 /// Alipay's settings.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlipayAccount {
     /// `app_id`, checked against the message's.
     pub app_id: String,
@@ -118,7 +127,7 @@ pub struct AlipayAccount {
 }
 
 /// WeChat Pay's settings.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WechatpayAccount {
     /// `mch_id`, checked against mchid, sp_mchid or combine_mchid.
     pub mch_id: String,
@@ -137,7 +146,7 @@ pub struct WechatpayAccount {
 }
 
 /// Stripe's settings.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StripeAccount {
     /// `signing_secrets`, several while one is being rolled.
     pub signing_secrets: Vec<KeyMaterial>,
@@ -150,7 +159,7 @@ pub struct StripeAccount {
 }
 
 /// 2C2P's settings.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TwoCTwoPAccount {
     /// `merchant_id`, checked against the claim.
     pub merchant_id: String,
@@ -161,7 +170,7 @@ pub struct TwoCTwoPAccount {
 }
 
 /// Antom's settings.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AntomAccount {
     /// `client_id`, checked against the header.
     pub client_id: String,

@@ -96,6 +96,13 @@ impl Ingress {
             let offset = notification.received_at.micros_since(signed_at);
             gauge!(names::CLOCK_OFFSET, "provider" => account.provider.as_str()).set(seconds(offset));
         }
+        gauge!(
+            names::KEY_LAST_VERIFIED,
+            "provider" => account.provider.as_str(),
+            "account" => account.account.clone(),
+            "key" => verified.key_id.clone()
+        )
+        .set(seconds(notification.received_at.micros()));
         let event = Arc::new(account.event(notification, verified));
         let key = event.key.clone();
         match self.recorder.record(event).await {

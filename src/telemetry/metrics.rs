@@ -49,6 +49,10 @@ pub mod names {
     pub const LAST_EVENT: &str = "payhook_last_event_timestamp_seconds";
     /// Gauge {provider, account, key}: when a certificate ends.
     pub const KEY_EXPIRY: &str = "payhook_key_expiry_timestamp_seconds";
+    /// Gauge {provider, account, key}: when the last notification that this key verified arrived.
+    pub const KEY_LAST_VERIFIED: &str = "payhook_key_last_verified_timestamp_seconds";
+    /// Counter {result}: accounts and keys read again, `ok`, or `failed`: they stayed as they were.
+    pub const RELOADS: &str = "payhook_reloads_total";
     /// Counter {result}: calls with an `Idempotency-Key`, by what the key led to: `first`, `replayed`,
     /// `withdrawn`, `in_progress`, `reused`, `outcome_pending`, `too_fast`, `unavailable`, `unstorable`.
     pub const IDEMPOTENCY: &str = "payhook_idempotency_total";
@@ -116,6 +120,10 @@ fn describe() {
             "Calls with an Idempotency-Key, by what the key led to",
         ),
         (names::PURGED, "Rows removed by age, by kind"),
+        (
+            names::RELOADS,
+            "Times that accounts and keys were read again, by result",
+        ),
     ];
     for (name, meaning) in counters {
         describe_counter!(name, Unit::Count, meaning);
@@ -171,6 +179,11 @@ fn describe() {
             names::KEY_EXPIRY,
             Unit::Seconds,
             "When the account's certificate ends, seconds since 1970",
+        ),
+        (
+            names::KEY_LAST_VERIFIED,
+            Unit::Seconds,
+            "When the last notification that the key verified arrived, seconds since 1970",
         ),
     ];
     for (name, unit, meaning) in gauges {

@@ -7,9 +7,12 @@ mod events;
 mod feed;
 mod health;
 mod orders;
+mod quarantine;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use axum::body::Body;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Request, StatusCode};
@@ -17,9 +20,11 @@ use axum::response::Response;
 use http_body_util::BodyExt as _;
 use payhook::api::{ApiState, Tokens, router};
 use payhook::config::{Scope, Token};
+use payhook::provider::Registry;
 use payhook::telemetry::{Health, Metrics};
 use payhook::time::{Clock, Timestamp};
 use serde_json::Value;
+use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
 use crate::support::store::{FreshStore, on_both_stores};
@@ -28,6 +33,8 @@ use crate::support::store::{FreshStore, on_both_stores};
 const OPS: &str = "ops-secret";
 /// Reads only, merchant `default`.
 const VIEWER: &str = "viewer-secret";
+/// Everything, merchant `default`.
+const OPERATOR: &str = "operator-secret";
 /// Reads and raw, merchant `other`.
 const OTHER: &str = "other-secret";
 
@@ -50,8 +57,21 @@ impl Api {
     fn with(fresh: &FreshStore, health: Health) -> Self {
         let clock = Clock::fixed(Timestamp::parse_rfc3339("2026-11-29T12:00:00Z").unwrap());
         let metrics = Metrics::install().unwrap();
+        Self::with_accounts(fresh, health, clock, metrics, Registry::default())
+    }
+
+    fn with_accounts(
+        fresh: &FreshStore,
+        health: Health,
+        clock: Clock,
+        metrics: Metrics,
+        registry: Registry,
+    ) -> Self {
+        let keys = payhook::api::keys(&fresh.store, Duration::from_hours(1), &TaskTracker::new());
+        let registry = Arc::new(ArcSwap::from_pointee(registry));
+        let store = fresh.store.clone();
         Self {
-            state: ApiState::new(fresh.store.clone(), tokens(), Arc::new(health), metrics, clock),
+            state: ApiState::new(store, tokens(), Arc::new(health), metrics, registry, keys, clock),
         }
     }
 
@@ -122,6 +142,7 @@ fn tokens() -> Tokens {
     };
     Tokens::new(&[
         token("ops", OPS, &[Scope::Read, Scope::Raw], "default"),
+        token("operator", OPERATOR, &Scope::ALL, "default"),
         token("viewer", VIEWER, &[Scope::Read], "default"),
         token("other", OTHER, &[Scope::Read, Scope::Raw], "other"),
     ])
@@ -140,7 +161,8 @@ fn blob(fresh: &FreshStore, bytes: &[u8]) -> String {
 on_both_stores! {
     async fn everything_under_v1_asks_for_a_token(fresh) {
         let api = Api::over(&fresh);
-        let paths = ["/v1/events", "/v1/events/x", "/v1/events/x/raw", "/v1/orders", "/v1/orders/x", "/v1/attention", "/v1/dead-letters", "/v1/dead-letters/x"];
+        let paths = ["/v1/events", "/v1/events/x", "/v1/events/x/raw", "/v1/orders", "/v1/orders/x", "/v1/attention", "/v1/dead-letters", "/v1/dead-letters/x",
+            "/v1/quarantine", "/v1/quarantine/x"];
         for path in paths {
             for header in [None, Some("Bearer wrong"), Some("Basic b3BzOm9wcw==")] {
                 let mut request = Request::get(path);

@@ -31,6 +31,7 @@ mod quarantine;
 mod recorder;
 mod relay;
 mod retention;
+mod reverify;
 mod samples;
 mod signed_material;
 mod store_contract;

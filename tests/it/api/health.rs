@@ -2,7 +2,6 @@
 
 use axum::http::StatusCode;
 use payhook::api::Sampler;
-use payhook::provider::Registry;
 use payhook::telemetry::{BrokerState, Health};
 use payhook::time::Timestamp;
 use serde_json::Value;
@@ -57,7 +56,7 @@ on_both_stores! {
         fresh.by_hand("insert into outbox (id, kind, event_id, created_at, due_at)
             values ('e1', 'event', 'e1', 1795953590000000, 1)").await.unwrap();
         let state = api.state.clone();
-        let registry = Arc::new(Registry::build(&[]).unwrap());
+        let registry = Arc::clone(&state.registry);
         let found = state.store.gauges().await.unwrap();
         assert_eq!((found.unpublished, found.unfinished), (1, 1));
         assert_eq!(found.attention, [("paid_twice".to_owned(), 1)]);

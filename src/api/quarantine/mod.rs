@@ -1,0 +1,11 @@
+//! `/v1/quarantine`: what was refused, why it would or would not be today, and another judgement of all of it.
+//!
+//! A refused notification may still be a payment, so all of this asks for the scope `raw`, but for the other
+//! judgement, which changes something and shows nothing.
+
+mod judged;
+mod list;
+mod reverify;
+
+pub(super) use list::{list, show};
+pub(super) use reverify::reverify;

@@ -1,0 +1,220 @@
+//! `POST /v1/quarantine/reverify`: judges what was refused again, by today's keys and the time it arrived.
+//!
+//! What passes is recorded as if it had just come, under its event key and so at most once, in batches of their
+//! own; then it leaves the quarantine. Running it again, or from the middle after a crash, changes nothing that
+//! was done. The audit says what was asked before the first batch, and what came of it with the answer.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use futures_util::FutureExt as _;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::judged::{account_of, notification};
+use crate::api::ApiState;
+use crate::api::auth::Operator;
+use crate::api::operation::{Operation, answer};
+use crate::api::problem::Problem;
+use crate::event::{Event, ProviderName};
+use crate::idempotency::{Answer, Withdrawn};
+use crate::store::audit::{self, Deed};
+use crate::store::{Kept, QuarantineFilter, StoreError, Tx};
+
+/// A clock may be wrong by a lot; a century is a slip of the finger.
+const LARGEST_CORRECTION: i64 = 100 * 366 * 24 * 3600;
+
+/// Which of them, and by how much our clock was slow when they came.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::api) struct Wish {
+    provider: Option<ProviderName>,
+    account: Option<String>,
+    /// Seconds to be added to the arrival.
+    #[serde(default)]
+    clock_correction: i64,
+    /// Why, for the audit.
+    reason: String,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Tally {
+    verified: u64,
+    refused: u64,
+}
+
+/// All that match, once for each key.
+pub(in crate::api) async fn reverify(
+    State(state): State<ApiState>,
+    operation: Operation<Wish>,
+) -> Result<Response, Problem> {
+    operation.body.check(&state, &operation.operator)?;
+    let run = state.clone();
+    Ok(operation
+        .once_in_steps(&state, move |operator, wish| {
+            Run {
+                state: run,
+                operator,
+                wish,
+            }
+            .carry_out()
+            .boxed()
+        })
+        .await)
+}
+
+impl Wish {
+    fn check(&self, state: &ApiState, operator: &Operator) -> Result<(), Problem> {
+        if self.reason.trim().is_empty() {
+            return Err(Problem::validation("`reason` must say why, for the audit"));
+        }
+        if self.clock_correction.abs() > LARGEST_CORRECTION {
+            return Err(Problem::validation("`clock_correction` is in seconds"));
+        }
+        let registry = state.registry.load();
+        let names = |provider: ProviderName, account: &str| {
+            self.provider.is_none_or(|asked| asked == provider)
+                && self.account.as_deref().is_none_or(|asked| asked == account)
+        };
+        let known = registry
+            .iter()
+            .any(|known| known.merchant == operator.merchant && names(known.provider, &known.account));
+        if known {
+            Ok(())
+        } else {
+            Err(Problem::not_found("no such account"))
+        }
+    }
+}
+
+struct Run {
+    state: ApiState,
+    operator: Operator,
+    wish: Wish,
+}
+
+impl Run {
+    async fn carry_out(self) -> Result<(Tx, Answer), Withdrawn> {
+        let began = self.begin().await?;
+        let tally = self.walk().await?;
+        tracing::info!(
+            verified = tally.verified,
+            refused = tally.refused,
+            actor = self.operator.name,
+            "judged the quarantine again"
+        );
+        let answer = answer(StatusCode::OK, &tally)?;
+        let mut tx = self.state.store.begin().await?;
+        let details = json!({ "began": began, "verified": tally.verified, "refused": tally.refused });
+        audit::enter(&mut tx, &self.deed("quarantine.reverified", details)).await?;
+        Ok((tx, answer))
+    }
+
+    /// Enters what was asked.
+    async fn begin(&self) -> Result<String, StoreError> {
+        let Wish {
+            provider,
+            account,
+            clock_correction,
+            ..
+        } = &self.wish;
+        let details = json!({
+            "provider": provider.map(ProviderName::as_str),
+            "account": account,
+            "clock_correction": clock_correction,
+        });
+        let mut tx = self.state.store.begin().await?;
+        let id = audit::enter(&mut tx, &self.deed("quarantine.reverify", details)).await?;
+        tx.commit().await?;
+        Ok(id)
+    }
+
+    fn deed(&self, action: &'static str, details: serde_json::Value) -> Deed<'_> {
+        Deed {
+            merchant: &self.operator.merchant,
+            actor: &self.operator.name,
+            action,
+            reason: &self.wish.reason,
+            details,
+        }
+    }
+
+    /// From the oldest to the newest of those that were there when it began.
+    async fn walk(&self) -> Result<Tally, StoreError> {
+        let store = &self.state.store;
+        let filter = QuarantineFilter {
+            merchant: self.operator.merchant.clone(),
+            provider: self.wish.provider,
+            account: self.wish.account.clone(),
+            ..QuarantineFilter::default()
+        };
+        let mut tally = Tally::default();
+        let Some(last) = store.newest_quarantined(&filter).await? else {
+            return Ok(tally);
+        };
+        let mut after = String::new();
+        loop {
+            let page = store.quarantined_page(&filter, &after, &last).await?;
+            let Some(end) = page.last().map(|kept| kept.view.id.clone()) else {
+                return Ok(tally);
+            };
+            let judged = u64::try_from(page.len()).unwrap_or_default();
+            let verified = self.record(page).await?;
+            tally.verified = tally.verified.saturating_add(verified);
+            tally.refused = tally.refused.saturating_add(judged.saturating_sub(verified));
+            after = end;
+        }
+    }
+
+    /// Records what passes; gives how many did. The page is halved around a row that the database itself refuses.
+    async fn record(&self, page: Vec<Kept>) -> Result<u64, StoreError> {
+        let mut verified = 0_u64;
+        let mut waiting = vec![self.passed(page)];
+        while let Some(mut passed) = waiting.pop() {
+            let events: Vec<Arc<Event>> = passed.iter().map(|(_, event)| Arc::clone(event)).collect();
+            match self.state.store.record_batch(&events, None).await {
+                Ok(_) => {
+                    let ids: Vec<String> = passed.into_iter().map(|(id, _)| id).collect();
+                    self.state.store.release_quarantined(&ids).await?;
+                    verified = verified.saturating_add(u64::try_from(ids.len()).unwrap_or_default());
+                }
+                Err(StoreError::Refused(_)) if passed.len() > 1 => {
+                    let second = passed.split_off(passed.len().div_euclid(2));
+                    waiting.extend([second, passed]);
+                }
+                // It stays where it is; its arrival told a human.
+                Err(StoreError::Refused(_)) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(verified)
+    }
+
+    fn passed(&self, page: Vec<Kept>) -> Vec<(String, Arc<Event>)> {
+        let registry = self.state.registry.load();
+        let mut passed = Vec::new();
+        for kept in page {
+            // An account that has another owner by now is that one's business.
+            let account =
+                account_of(&registry, &kept).filter(|account| account.merchant == self.operator.merchant);
+            let Some(account) = account else {
+                continue;
+            };
+            let notification = match notification(&kept, self.wish.clock_correction) {
+                Ok(notification) => notification,
+                Err(error) => {
+                    tracing::warn!(%error, "a refused notification cannot be read any more");
+                    continue;
+                }
+            };
+            if let Ok(verified) = account.judge(&notification) {
+                let event = account.event(&notification, verified);
+                passed.push((kept.view.id, Arc::new(event)));
+            }
+        }
+        passed
+    }
+}

@@ -1,0 +1,192 @@
+//! Accounts and keys, read again when their files change: the configuration, every key file, whatever a symlink
+//! on the way points at by then.
+//!
+//! Files are read every few seconds and compared, rather than watched: that sees a swapped symlink, a mounted
+//! secret and a network file system alike. A change counts when two looks agree on it, so that a file half
+//! written is not taken for a key. With any problem the accounts stay as they are, said once, until the files
+//! change again. What else the configuration says takes effect at the next start.
+
+use std::time::Duration;
+
+use metrics::counter;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::Globals;
+use crate::app::App;
+use crate::config::Account;
+use crate::provider::Registry;
+use crate::telemetry::metrics::names;
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Keeps a running process's accounts as their files say.
+#[derive(Debug)]
+pub(super) struct Watch {
+    globals: Globals,
+    ticks: Interval,
+    judge: Judge,
+}
+
+/// What the files said at one look, or why they cannot be used.
+type Look = Result<Vec<Account>, String>;
+
+impl Watch {
+    /// From what is in force.
+    pub(super) fn new(globals: Globals, in_force: Vec<Account>) -> Self {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            globals,
+            ticks,
+            judge: Judge::new(in_force),
+        }
+    }
+
+    /// When the next look is due.
+    pub(super) async fn due(&mut self) {
+        self.ticks.tick().await;
+    }
+
+    /// Looks, and acts on what has changed and settled.
+    pub(super) async fn look(&mut self, app: &App) {
+        let (look, registry) = self.read().await;
+        if self.judge.settled(&look) {
+            self.act(app, look, registry);
+        }
+    }
+
+    /// Acts on what is there: somebody says that it is complete.
+    pub(super) async fn look_now(&mut self, app: &App) {
+        let (look, registry) = self.read().await;
+        self.act(app, look, registry);
+    }
+
+    async fn read(&self) -> (Look, Option<Registry>) {
+        let globals = self.globals.clone();
+        // A file system may hang.
+        let loaded = tokio::task::spawn_blocking(move || globals.load_accounts()).await;
+        match loaded {
+            Ok(Ok((config, registry))) => (Ok(config.accounts), Some(registry)),
+            Ok(Err(errors)) => (Err(errors.to_string()), None),
+            Err(_) => (Err("reading it ended in a panic".to_owned()), None),
+        }
+    }
+
+    fn act(&mut self, app: &App, look: Look, registry: Option<Registry>) {
+        let result = match (&look, registry) {
+            (Ok(_), Some(registry)) => {
+                app.reload(registry);
+                tracing::info!(
+                    "accounts and keys were read again; other settings take effect at the next start"
+                );
+                "ok"
+            }
+            (Err(error), _) => {
+                tracing::error!(
+                    error,
+                    "the configuration has problems: the accounts stay as they were"
+                );
+                "failed"
+            }
+            (Ok(_), None) => return,
+        };
+        counter!(names::RELOADS, "result" => result).increment(1);
+        self.judge.acted(look);
+    }
+}
+
+/// Says which looks are news.
+#[derive(Debug)]
+struct Judge {
+    in_force: Vec<Account>,
+    /// What was said about files that cannot be used.
+    told: Option<String>,
+    /// A look that is news if the next one is the same.
+    unsettled: Option<Look>,
+}
+
+impl Judge {
+    fn new(in_force: Vec<Account>) -> Self {
+        Self {
+            in_force,
+            told: None,
+            unsettled: None,
+        }
+    }
+
+    /// Whether `look` differs from what was acted on, for the second time.
+    fn settled(&mut self, look: &Look) -> bool {
+        let known = match look {
+            Ok(accounts) => *accounts == self.in_force,
+            Err(problem) => self.told.as_ref() == Some(problem),
+        };
+        if known {
+            self.unsettled = None;
+            if look.is_ok() {
+                self.told = None;
+            }
+            return false;
+        }
+        if self.unsettled.as_ref() == Some(look) {
+            return true;
+        }
+        self.unsettled = Some(look.clone());
+        false
+    }
+
+    fn acted(&mut self, look: Look) {
+        self.unsettled = None;
+        match look {
+            Ok(accounts) => {
+                self.in_force = accounts;
+                self.told = None;
+            }
+            Err(problem) => self.told = Some(problem),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{Config, Environment};
+
+    fn with(secret: &str) -> Vec<Account> {
+        let text = format!(
+            "[[accounts]]\nprovider = \"stripe\"\nname = \"shop\"\nsigning_secrets = [\"whsec_{secret}\"]\n"
+        );
+        let parsed = Config::parse(&text, Path::new("/"), &Environment::default());
+        parsed.unwrap().accounts
+    }
+
+    #[test]
+    fn a_change_counts_when_two_looks_agree() {
+        let mut judge = Judge::new(with("old"));
+        for _ in 0..3 {
+            assert!(!judge.settled(&Ok(with("old"))));
+        }
+        assert!(!judge.settled(&Ok(with("ne"))), "half written");
+        assert!(!judge.settled(&Ok(with("new"))));
+        assert!(judge.settled(&Ok(with("new"))));
+        judge.acted(Ok(with("new")));
+        assert!(!judge.settled(&Ok(with("new"))));
+    }
+
+    #[test]
+    fn a_problem_is_told_once_and_the_way_back_is_no_change() {
+        let mut judge = Judge::new(with("old"));
+        let problem = |text: &str| Look::Err(text.to_owned());
+        assert!(!judge.settled(&problem("bad")));
+        assert!(judge.settled(&problem("bad")));
+        judge.acted(problem("bad"));
+        assert!(!judge.settled(&problem("bad")) && !judge.settled(&problem("bad")));
+        assert!(!judge.settled(&Ok(with("old"))) && !judge.settled(&Ok(with("old"))));
+        assert!(
+            !judge.settled(&problem("bad")) && judge.settled(&problem("bad")),
+            "it is news again"
+        );
+    }
+}
