@@ -14,6 +14,7 @@ mod applier;
 mod consume;
 mod dead;
 mod embedded;
+mod overdue;
 mod read;
 
 use std::sync::Arc;
@@ -118,15 +119,16 @@ impl Worker {
             handoffs,
             options,
         } = self;
+        let overdue = overdue::run(&applier, &shutdown);
         match broker {
             Broker::Rabbitmq(rabbitmq) => {
                 let buried = dead::run(&applier, &rabbitmq, &shutdown);
                 let applied = consume::run(&applier, &rabbitmq, &options, &shutdown);
-                tokio::join!(applied, buried);
+                tokio::join!(applied, buried, overdue);
             }
             Broker::Embedded(outbox) => {
                 let mut queue = embedded::Queue::new(outbox, handoffs, bell, &options);
-                queue.run(&applier, &shutdown).await;
+                tokio::join!(queue.run(&applier, &shutdown), overdue);
             }
         }
     }
