@@ -136,6 +136,7 @@ impl App {
         let options = store_options(&config);
         let store = Store::open(config.store.url.expose_secret(), &options).await?;
         let health = Arc::new(Health::new(roles.contains(&Role::Ingress)));
+        health.starting(true);
         let (public, flows, private) = (Stage::default(), Stage::default(), Stage::default());
         let registry = Arc::new(ArcSwap::from_pointee(registry));
         let process_id = new_id(clock.now());
@@ -216,6 +217,7 @@ impl App {
             clock.clone(),
         );
         private.tasks.spawn(sample(sampler, private.stop.clone()));
+        health.starting(false);
         Ok(Self {
             notify_addr,
             admin_addr,

@@ -82,6 +82,7 @@ pub(super) async fn live() -> Json<Live> {
 pub(super) struct Report {
     ready: bool,
     store: &'static str,
+    starting: bool,
     draining: bool,
     broker: BrokerState,
     broker_since: Option<Timestamp>,
@@ -98,13 +99,14 @@ struct Outbox {
 /// Whether this process can do what it is for.
 pub(super) async fn ready(State(state): State<ApiState>) -> (StatusCode, Json<Report>) {
     let store = state.readiness.store_takes_writes().await;
-    let draining = state.health.is_draining();
+    let (starting, draining) = (state.health.is_starting(), state.health.is_draining());
     let (broker, broker_since) = state.health.broker();
     let now = state.clock.now();
-    let ready = store && !draining && (state.health.has_ingress() || broker.is_up());
+    let ready = store && !starting && !draining && (state.health.has_ingress() || broker.is_up());
     let body = Report {
         ready,
         store: if store { "ok" } else { "unavailable" },
+        starting,
         draining,
         broker,
         broker_since,

@@ -46,6 +46,7 @@ pub struct OutboxState {
 #[derive(Debug)]
 pub struct Health {
     ingress: bool,
+    starting: AtomicBool,
     draining: AtomicBool,
     broker: Mutex<(BrokerState, Option<Timestamp>)>,
     outbox: Mutex<Option<OutboxState>>,
@@ -57,6 +58,7 @@ impl Health {
     pub fn new(ingress: bool) -> Self {
         Self {
             ingress,
+            starting: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             broker: Mutex::default(),
             outbox: Mutex::default(),
@@ -66,6 +68,16 @@ impl Health {
     /// Whether this process takes notifications.
     pub fn has_ingress(&self) -> bool {
         self.ingress
+    }
+
+    /// While the process starts it answers how it is, and takes nothing yet.
+    pub fn starting(&self, yes: bool) {
+        self.starting.store(yes, Ordering::SeqCst);
+    }
+
+    /// Whether it is still starting.
+    pub fn is_starting(&self) -> bool {
+        self.starting.load(Ordering::SeqCst)
     }
 
     /// From here on the process takes nothing new.
