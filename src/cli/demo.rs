@@ -70,8 +70,8 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
     play(&mut out, &notify).await?;
     settle(&app).await?;
     let shown = tell(&mut out, &client).await?;
-    invite(&mut out, &file, shown.as_deref())?;
     if !args.once {
+        invite(&mut out, &file, shown.as_deref())?;
         out.line("Serving on. Ctrl-C ends it, and removes the folder.")?;
         tokio::select! {
             _ = interrupt.recv() => {}

@@ -6,13 +6,16 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use sqlx::{PgConnection, PgPool, Row, SqliteConnection, SqlitePool};
 use tokio_util::task::TaskTracker;
 
-use super::key::Key;
+use super::claim::{
+    Claim, Effect, Guard, KeysError, Options, Scope, Settlement, Standing, Stored, Unsettled,
+};
 use super::pace::Pace;
+use super::rows::{
+    COMPLETE, INSERT, Known, PURGE, READ, RELEASE, STANDING, TAKE_OVER, UNSETTLED, read_row, unsettled_row,
+};
 
 /// The database that holds the keys: the same that holds what the calls write.
 #[derive(Clone, Debug)]
@@ -42,160 +45,6 @@ macro_rules! on {
     };
 }
 
-/// What an operator may set.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How long an attempt may run before another may take its claim over.
-    pub lease: Duration,
-    /// How long a stored answer is kept.
-    pub expiry: Duration,
-    /// Largest stored answer, headers and body, in bytes.
-    pub max_answer: usize,
-    /// New keys a second for one caller, and how many at once.
-    pub pace: (u32, u32),
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            lease: Duration::from_mins(1),
-            expiry: Duration::from_hours(7 * 24),
-            max_answer: 256 * 1024,
-            pace: (50, 200),
-        }
-    }
-}
-
-/// Whose key, for which call.
-#[derive(Clone, Debug)]
-pub struct Scope {
-    /// The caller's merchant: two merchants never share a key.
-    pub merchant: String,
-    /// The request's method.
-    pub method: String,
-    /// The request's path as sent.
-    pub path: String,
-    /// The key.
-    pub key: Key,
-}
-
-impl Scope {
-    /// SHA-256 over its parts, in hex: the row's primary key.
-    fn id(&self) -> String {
-        let mut hash = Sha256::new();
-        for part in [&self.merchant, &self.method, &self.path, self.key.as_str()] {
-            hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-            hash.update(part.as_bytes());
-        }
-        hex::encode(hash.finalize())
-    }
-}
-
-/// Whether a call does something that the database's transaction does not hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Everything is in the transaction: an unfinished claim did nothing.
-    None,
-    /// Something outside may have happened: an unfinished claim has an unknown outcome.
-    Outside,
-}
-
-impl Effect {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Outside => "outside",
-        }
-    }
-}
-
-/// An answer, as kept and replayed byte for byte.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stored {
-    /// HTTP status.
-    pub status: u16,
-    /// Headers in order, without those that belong to the connection.
-    pub headers: Vec<(String, String)>,
-    /// The body.
-    pub body: Vec<u8>,
-}
-
-/// What a claim found.
-#[derive(Debug)]
-pub enum Claim {
-    /// This attempt goes first.
-    Won(Guard),
-    /// The call has ended; this is its answer.
-    Finished(Stored),
-    /// Another attempt runs; come again after this.
-    Running(Duration),
-    /// The key was used for another payload.
-    Reused,
-    /// An attempt with an outside effect died half-way; reconciliation will tell.
-    OutcomePending,
-    /// The caller makes keys too fast; come again after this.
-    TooFast(Duration),
-}
-
-/// The right to complete or release one claim.
-#[derive(Clone, Debug)]
-pub struct Guard {
-    id: String,
-    owner: String,
-}
-
-/// A claim whose outcome is not known.
-#[derive(Clone, Debug)]
-pub struct Unsettled {
-    /// Whose call.
-    pub merchant: String,
-    /// Its method.
-    pub method: String,
-    /// Its path.
-    pub path: String,
-    /// What identifies the payload.
-    pub fingerprint: Vec<u8>,
-    /// What logs may show of the key.
-    pub key_hash: String,
-}
-
-/// What reconciliation found out about an [`Unsettled`] claim.
-#[derive(Clone, Debug)]
-pub enum Settlement {
-    /// The effect is there, and this is the answer.
-    Happened(Stored),
-    /// The effect is not there and cannot come any more: the key is free again.
-    Nothing,
-    /// Still not known.
-    Unknown,
-}
-
-/// How the table stands, for metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// Age of the oldest running claim, microseconds.
-    pub oldest_running: i64,
-    /// Claims with an outside effect whose lease ran out.
-    pub unknown_outcomes: i64,
-}
-
-/// Why the table did not do it.
-#[derive(Debug, thiserror::Error)]
-pub enum KeysError {
-    /// The database did not answer.
-    #[error("the idempotency store is unavailable")]
-    Store(#[from] sqlx::Error),
-    /// The claim belongs to another attempt by now: roll back.
-    #[error("the claim was taken over")]
-    Lost,
-    /// The answer is larger than may be stored: roll back.
-    #[error("the answer is too large to be stored")]
-    TooLarge,
-    /// A stored row does not read as what it should be.
-    #[error("corrupt row in idempotency_keys: {0}")]
-    Corrupt(&'static str),
-}
-
 /// The keys of one service.
 #[derive(Clone, Debug)]
 pub struct Keys {
@@ -204,73 +53,6 @@ pub struct Keys {
     pace: std::sync::Arc<Pace>,
     pub(super) tasks: TaskTracker,
 }
-
-const POSTGRES_NOW: &str = "(extract(epoch from clock_timestamp()) * 1000000)::bigint";
-const SQLITE_NOW: &str = "cast(unixepoch('subsec') * 1000000 as integer)";
-
-/// A statement for either database, `now()` standing for its clock.
-macro_rules! sql {
-    ($name:ident, $text:literal) => {
-        static $name: std::sync::LazyLock<[String; 2]> = std::sync::LazyLock::new(|| {
-            [
-                $text.replace("now()", POSTGRES_NOW),
-                $text.replace("now()", SQLITE_NOW),
-            ]
-        });
-    };
-}
-
-sql!(
-    INSERT,
-    "insert into idempotency_keys
-        (id, key_hash, merchant, method, path, fingerprint, effect, state, owner, lease_until, created_at, expires_at)
-     values ($1, $2, $3, $4, $5, $6, $7, 'running', $8, now() + $9, now(), now() + $10)
-     on conflict do nothing"
-);
-// What may be taken over: an answer that has expired, or a claim that wrote nothing and whose lease ran out.
-sql!(
-    TAKE_OVER,
-    "update idempotency_keys
-        set key_hash = $2, merchant = $3, method = $4, path = $5, fingerprint = $6, effect = $7, state = 'running',
-            owner = $8, lease_until = now() + $9, created_at = now(), expires_at = now() + $10,
-            status = null, headers = null, body = null
-      where id = $1
-        and (state = 'finished' and expires_at <= now()
-             or state = 'running' and effect = 'none' and lease_until <= now() and fingerprint = $6)"
-);
-sql!(
-    READ,
-    "select fingerprint, effect, state, lease_until - now() as left_us, expires_at <= now() as expired,
-            status, headers, body
-       from idempotency_keys where id = $1"
-);
-sql!(
-    COMPLETE,
-    "update idempotency_keys set state = 'finished', status = $3, headers = $4, body = $5, expires_at = now() + $6
-      where id = $1 and owner = $2 and state = 'running'"
-);
-sql!(
-    RELEASE,
-    "delete from idempotency_keys where id = $1 and owner = $2 and state = 'running'"
-);
-sql!(
-    UNSETTLED,
-    "select id, owner, merchant, method, path, fingerprint, key_hash from idempotency_keys
-      where state = 'running' and effect = 'outside' and lease_until <= now() order by created_at limit $1"
-);
-sql!(
-    PURGE,
-    "delete from idempotency_keys where id in
-        (select id from idempotency_keys
-          where expires_at <= now() and (state = 'finished' or effect = 'none' and lease_until <= now()) limit $1)"
-);
-sql!(
-    STANDING,
-    "select cast(coalesce(max(now() - created_at), 0) as bigint) as oldest,
-            cast(coalesce(sum(case when effect = 'outside' and lease_until <= now() then 1 else 0 end), 0) as bigint)
-                as unknown
-       from idempotency_keys where state = 'running'"
-);
 
 impl Keys {
     /// The keys in `pool`. `tasks` outlives the requests: an attempt whose caller hangs up still ends.
@@ -471,70 +253,6 @@ impl Keys {
             })
         })
     }
-}
-
-/// One row as read.
-struct Known {
-    fingerprint: Vec<u8>,
-    finished: bool,
-    outside: bool,
-    expired: bool,
-    left_us: i64,
-    stored: Option<Stored>,
-}
-
-fn read_row<'r, R>(row: &'r R) -> Result<Known, KeysError>
-where
-    R: Row,
-    &'static str: sqlx::ColumnIndex<R>,
-    String: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
-    Vec<u8>: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
-    bool: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
-    i32: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
-    i64: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
-{
-    let finished = row.try_get::<String, _>("state")? == "finished";
-    let stored = match row.try_get::<Option<i32>, _>("status")? {
-        Some(status) if finished => {
-            let headers: Option<String> = row.try_get("headers")?;
-            Some(Stored {
-                status: u16::try_from(status).map_err(|_| KeysError::Corrupt("status"))?,
-                headers: serde_json::from_str(headers.as_deref().unwrap_or("[]"))
-                    .map_err(|_| KeysError::Corrupt("headers"))?,
-                body: row.try_get::<Option<Vec<u8>>, _>("body")?.unwrap_or_default(),
-            })
-        }
-        _ => None,
-    };
-    Ok(Known {
-        fingerprint: row.try_get("fingerprint")?,
-        finished,
-        outside: row.try_get::<String, _>("effect")? == "outside",
-        expired: row.try_get("expired")?,
-        left_us: row.try_get("left_us")?,
-        stored,
-    })
-}
-
-fn unsettled_row<'r, R>(row: &'r R) -> Result<(Guard, Unsettled), KeysError>
-where
-    R: Row,
-    &'static str: sqlx::ColumnIndex<R>,
-    String: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
-    Vec<u8>: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
-{
-    let guard = Guard {
-        id: row.try_get("id")?,
-        owner: row.try_get("owner")?,
-    };
-    let unsettled = Unsettled {
-        merchant: row.try_get("merchant")?,
-        method: row.try_get("method")?,
-        path: row.try_get("path")?,
-        fingerprint: row.try_get("fingerprint")?,
-        key_hash: row.try_get("key_hash")?,
-    };
-    Ok((guard, unsettled))
 }
 
 fn micros(duration: Duration) -> i64 {

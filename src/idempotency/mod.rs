@@ -8,18 +8,18 @@
 //! [`Keys::reconcile`]. Brings its own table ([`POSTGRES_SCHEMA`], [`SQLITE_SCHEMA`]) and knows nothing of
 //! payhook.
 
+mod claim;
 mod fingerprint;
 mod key;
 mod keys;
 mod once;
 mod pace;
+mod rows;
 
+pub use claim::{Claim, Effect, Guard, KeysError, Options, Scope, Settlement, Standing, Stored, Unsettled};
 pub use fingerprint::{BodyProblem, fingerprint};
 pub use key::{IDEMPOTENCY_KEY, Key, KeyProblem, X_IDEMPOTENCY_KEY};
-pub use keys::{
-    Claim, Connection, Effect, Guard, Keys, KeysError, Options, Pool, Scope, Settlement, Standing, Stored,
-    Unsettled,
-};
+pub use keys::{Connection, Keys, Pool};
 pub use once::{Answer, Call, IDEMPOTENT_REPLAYED, Refusal, Transactions, Withdrawn, once, once_in_steps};
 
 /// The table, for a service that runs its own migrations on Postgres.

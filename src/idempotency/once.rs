@@ -14,8 +14,9 @@ use futures_util::future::BoxFuture;
 use http::{HeaderName, HeaderValue, StatusCode};
 use metrics::counter;
 
+use super::claim::{Claim, Effect, Guard, KeysError, Scope, Stored};
 use super::key::IDEMPOTENCY_KEY;
-use super::keys::{Claim, Connection, Effect, Guard, Keys, KeysError, Scope, Stored};
+use super::keys::{Connection, Keys};
 use crate::crash::{self, Point};
 use crate::telemetry::metrics::names;
 

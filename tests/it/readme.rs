@@ -14,7 +14,7 @@ use payhook::cli::CommandLine;
 const PAGES: [&str; 2] = ["README.md", "deploy/README.md"];
 
 /// Commands that the pages may already show although the binary does not have them yet.
-const COMING: &[&str] = &["quarantine"];
+const COMING: &[&str] = &[];
 
 /// A line of a page that people may type.
 #[derive(Debug)]
