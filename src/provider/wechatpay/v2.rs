@@ -79,7 +79,16 @@ pub(super) fn open(fields: Fields, key: Option<&V2Key>) -> Result<Opened, Refusa
         check_signature(&fields, key)?;
     }
     match fields.get("req_info").filter(|info| !info.is_empty()) {
-        Some(info) => open_refund(&fields, info, key),
+        Some(info) => open_refund(&fields, info, key).map_err(|detail| {
+            // Not `undecryptable`: anyone can send bytes that do not open, and unless the message is signed,
+            // opening is the only proof.
+            let reason = if signed {
+                Reason::Malformed
+            } else {
+                Reason::BadSignature
+            };
+            Refusal::new(reason, detail)
+        }),
         None if signed => {
             let content = object(fields.into_iter().filter(|(name, _)| name != "sign"));
             let fingerprint = fingerprint(&content);
@@ -106,16 +115,14 @@ fn check_signature(fields: &Fields, key: &V2Key) -> Result<(), Refusal> {
     bad("sign does not hold over these elements with this account's api_v2_key")
 }
 
-fn open_refund(fields: &Fields, info: &str, key: &V2Key) -> Result<Opened, Refusal> {
-    // Not `undecryptable`: anyone can send bytes that do not open, and opening is the only proof.
-    let bad = |detail: String| Refusal::new(Reason::BadSignature, detail);
+fn open_refund(fields: &Fields, info: &str, key: &V2Key) -> Result<Opened, String> {
     let info: String = info.split_ascii_whitespace().collect();
     let info = STANDARD
         .decode(info)
-        .map_err(|_| bad("req_info is not base64".to_owned()))?;
-    let text = open_req_info(key.bytes(), info).map_err(|e| bad(format!("req_info: {e} (api_v2_key)")))?;
+        .map_err(|_| "req_info is not base64".to_owned())?;
+    let text = open_req_info(key.bytes(), info).map_err(|e| format!("req_info: {e} (api_v2_key)"))?;
     let inner =
-        xml::parse(&text, &["root", "xml"]).map_err(|e| bad(format!("req_info opens to no refund: {e}")))?;
+        xml::parse(&text, &["root", "xml"]).map_err(|e| format!("req_info opens to no refund: {e}"))?;
     let mut content = object(inner);
     let fingerprint = fingerprint(&content);
     for name in OUTER {

@@ -305,6 +305,17 @@ fn a_refund_that_does_not_open_is_refused() {
 }
 
 #[test]
+fn a_signed_message_whose_refund_does_not_open_has_no_bad_signature() {
+    for info in ["AAAA", "e\u{fffd}=0", "="] {
+        assert_eq!(
+            reason(&payment(&with(&[("req_info", info)]))),
+            Reason::Malformed,
+            "{info}"
+        );
+    }
+}
+
+#[test]
 fn the_outside_of_a_refund_changes_neither_verdict_nor_key() {
     let genuine = refund(&[]);
     let other = xml(text(&genuine).replace(APP_ID, "wx9").replace("[n]", "[m]"));
