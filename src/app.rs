@@ -95,6 +95,7 @@ pub struct App {
     registry: Arc<ArcSwap<Registry>>,
     health: Arc<Health>,
     store: Store,
+    process: String,
     public: Stage,
     flows: Stage,
     private: Stage,
@@ -185,7 +186,7 @@ impl App {
                 recording,
                 RecorderOptions {
                     handoff,
-                    ..RecorderOptions::new(server.ack_deadline, process_id)
+                    ..RecorderOptions::new(server.ack_deadline, process_id.clone())
                 },
                 quarantine.clone(),
                 clock.clone(),
@@ -224,6 +225,7 @@ impl App {
             registry,
             health,
             store,
+            process: process_id,
             public,
             flows,
             private,
@@ -256,6 +258,9 @@ impl App {
         self.health.begin_drain();
         self.public.end().await;
         self.flows.end().await;
+        if let Err(error) = self.store.release_claims(&self.process).await {
+            warn(&error, "claims were not given back; they run out by themselves");
+        }
         self.private.end().await;
         self.store.close().await;
     }

@@ -25,6 +25,7 @@ use super::declare::{Asserter, durable};
 use super::rabbitmq::Link;
 use super::send::{Sent, send};
 use super::{BrokerError, Outgoing, Published, Topology};
+use crate::telemetry::causes;
 
 /// How many messages may wait for their confirms.
 pub(super) const WINDOW: usize = 256;
@@ -90,7 +91,7 @@ impl Publisher {
             match ended {
                 Ended::Stop => return,
                 Ended::Broken(error) => {
-                    tracing::warn!(error = %chain(&error), failures, "broker connection is down");
+                    tracing::warn!(error = %causes(&error), failures, "broker connection is down");
                 }
             }
             failures = failures.saturating_add(1);
@@ -172,6 +173,8 @@ impl Publisher {
                         blocked = false;
                         self.link.send_replace(Link::Up);
                     }
+                    // Without its events the connection cannot be watched: make another.
+                    None => return Ended::Broken(BrokerError::Timeout(Duration::ZERO)),
                     Some(Event::Error(error)) if !connection.status().connected() => {
                         return Ended::Broken(error.into());
                     }
@@ -278,16 +281,4 @@ fn backoff(failures: u32) -> Duration {
     let half = most / 2;
     let jitter = rand::random_range(0..=u64::try_from(half.as_millis()).unwrap_or_default());
     half.saturating_add(Duration::from_millis(jitter))
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use clap::Args;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Response, StatusCode, Url};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -29,6 +29,13 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// However long the server asks to wait.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// All but the unreserved characters of RFC 3986 section 2.3: a path's own words must stay as they are.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// How to reach a running payhook.
 #[derive(Clone, Debug, Default, Args)]
@@ -190,7 +197,7 @@ impl Client {
                 return Err(Misuse::usage(format!("a URL cannot name `{segment}`")).into());
             }
             text.push('/');
-            text.extend(utf8_percent_encode(segment, NON_ALPHANUMERIC));
+            text.extend(utf8_percent_encode(segment, SEGMENT));
         }
         text.parse().with_context(|| format!("{text} is not a URL"))
     }

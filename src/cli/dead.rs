@@ -95,7 +95,8 @@ fn show(out: &mut Output, answer: &Value) -> anyhow::Result<()> {
         return Ok(out.value(answer)?);
     }
     let letter: Letter = Deserialize::deserialize(answer)?;
-    let mut facts = Table::new(["dead letter", letter.id.as_str()]);
+    let mut facts = Table::new(["dead letter", ""]);
+    facts.row(["id", letter.id.as_str()]);
     for (name, value) in [
         ("event", or_dash(letter.event_id.as_deref())),
         ("key", or_dash(letter.event_key.as_deref())),

@@ -4,6 +4,7 @@
 //! real HTTP, prints what each was answered and what each order became and why, and goes on serving so that
 //! one can look around.
 
+use std::collections::HashSet;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::ExitCode;
@@ -115,12 +116,19 @@ async fn play(out: &mut Output, notify: &str) -> anyhow::Result<()> {
     let clock = Clock::system();
     let mut table = Table::new(["sent", "what it tells", "answer", "body"]);
     let mut surprises = 0_usize;
+    let mut seen = HashSet::new();
     for sample in samples::all()? {
         let answered = post.send(&sample.sent_now(clock.now())?).await?;
         let expected = &sample.expected.ack;
         let exact = answered.status == expected.status && answered.body == expected.body;
         surprises = surprises.saturating_add(usize::from(!exact));
-        let verdict = sample.expected.reason.as_deref().unwrap_or("accepted");
+        let repeated = sample
+            .expected
+            .event_key
+            .as_ref()
+            .is_some_and(|key| !seen.insert(key.clone()));
+        let accepted = if repeated { "duplicate" } else { "accepted" };
+        let verdict = sample.expected.reason.as_deref().unwrap_or(accepted);
         let answer = format!("{} {verdict}", answered.status);
         let body = if answered.body.is_empty() {
             "(empty)"

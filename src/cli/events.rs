@@ -193,7 +193,8 @@ fn show(out: &mut Output, answer: &Value) -> anyhow::Result<()> {
         (Some(outcome), Some(reason)) => format!("{outcome}: {reason}"),
         _ => "not yet".to_owned(),
     };
-    let mut facts = Table::new(["event", event.id.as_str()]);
+    let mut facts = Table::new(["event", ""]);
+    facts.row(["id", event.id.as_str()]);
     for (name, value) in [
         ("key", event.event_key.as_str()),
         ("type", &format!("{} ({})", event.kind, event.provider_event_type)),

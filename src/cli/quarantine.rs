@@ -189,7 +189,8 @@ fn show(out: &mut Output, answer: &Value) -> anyhow::Result<()> {
         return Ok(out.value(answer)?);
     }
     let refused: Refused = Deserialize::deserialize(answer)?;
-    let mut facts = Table::new(["refused", refused.id.as_str()]);
+    let mut facts = Table::new(["refused", ""]);
+    facts.row(["id", refused.id.as_str()]);
     for (name, value) in [
         (
             "account",

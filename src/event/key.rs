@@ -36,6 +36,11 @@ impl EventKey {
         Self(text.into())
     }
 
+    /// Whether a text from outside could be a key at all: short enough, and nothing that a database refuses.
+    pub fn is_possible(text: &str) -> bool {
+        text.len() <= MAX_KEY && text.starts_with("webhook:") && !text.chars().any(char::is_control)
+    }
+
     /// The key as text.
     pub fn as_str(&self) -> &str {
         &self.0

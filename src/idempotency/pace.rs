@@ -48,7 +48,11 @@ impl Pace {
             .level
             .saturating_add(waited.saturating_mul(u64::from(self.per_second)))
             .min(full);
-        bucket.at = now;
+        // Only by what was credited: a caller who asks every few microseconds would never earn anything.
+        bucket.at = bucket
+            .at
+            .checked_add(Duration::from_millis(waited))
+            .unwrap_or(now);
         match bucket.level.checked_sub(1000) {
             Some(rest) => {
                 bucket.level = rest;
@@ -78,5 +82,17 @@ mod tests {
         assert!(pace.take("b", start).is_ok(), "callers do not share");
         assert!(pace.take("a", start + Duration::from_millis(100)).is_ok());
         assert!(pace.take("a", start + Duration::from_millis(100)).is_err());
+        let asked = (0..200_000).filter(|n| {
+            pace.take(
+                "a",
+                start + Duration::from_millis(100) + Duration::from_micros(n * 10),
+            )
+            .is_ok()
+        });
+        assert_eq!(
+            asked.count(),
+            19,
+            "two seconds at ten a second, however often it is asked"
+        );
     }
 }

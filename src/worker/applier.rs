@@ -19,6 +19,7 @@ use crate::orders::apply::{Applied, ApplyError, Item, Policy, apply};
 use crate::provider::Registry;
 use crate::store::outbox::{Bell, Failed, FailurePolicy, finish_applied};
 use crate::store::{Store, StoreError};
+use crate::telemetry::causes;
 use crate::telemetry::metrics::names;
 use crate::time::Clock;
 
@@ -113,7 +114,7 @@ impl Applier {
                     // A store that takes no writes says so here, and the event is not blamed.
                     self.store.probe(self.clock.now()).await?;
                     if tries >= TRIES {
-                        return self.fail(one.0, &error.to_string()).await;
+                        return self.fail(one.0, &causes(&error)).await;
                     }
                     let pause = rand::random_range(5..=25_u64).saturating_mul(u64::from(tries));
                     tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -128,7 +129,7 @@ impl Applier {
         match whole.await {
             Ok(Ok(applied)) => Ok(applied),
             Ok(Err(error)) if error.is_transient() => Err(Failure::Moment(error)),
-            Ok(Err(error)) => Err(Failure::Event(error.to_string())),
+            Ok(Err(error)) => Err(Failure::Event(causes(&error))),
             Err(_) => Err(Failure::Event("applying it panicked".to_owned())),
         }
     }

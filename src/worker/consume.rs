@@ -179,13 +179,19 @@ async fn still_consuming(subscription: &Subscription) -> bool {
 async fn work(applier: &Applier, batch: &[Delivered]) -> Result<(), StoreError> {
     let known = named(&applier.store, batch).await?;
     let mut events = Vec::with_capacity(batch.len());
+    let mut unknown = Vec::new();
     for delivered in batch {
         match delivered.id.as_ref().and_then(|id| known.get(id)) {
             Some(event) => events.push(Arc::clone(event)),
-            None => bury_unknown(&applier.store, delivered).await?,
+            None => unknown.push(delivered),
         }
     }
-    applier.apply(&events).await.map(drop)
+    applier.apply(&events).await?;
+    // Last: if the store goes away before, all of it comes again, and nothing is kept twice.
+    for delivered in unknown {
+        bury_unknown(&applier.store, delivered).await?;
+    }
+    Ok(())
 }
 
 /// The stored events that the deliveries name, by that name.
@@ -196,6 +202,8 @@ pub(super) async fn named(
     let keys: Vec<EventKey> = batch
         .iter()
         .filter_map(|delivered| delivered.id.as_deref())
+        // Anybody may have written it: what can be no key is not asked for, it might be refused.
+        .filter(|id| EventKey::is_possible(id))
         .map(EventKey::from_text)
         .collect();
     let events = store.events_by_key(&keys).await?;

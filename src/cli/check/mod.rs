@@ -153,11 +153,7 @@ fn print(out: &mut Output, source: &str, findings: &[Finding]) -> std::io::Resul
     };
     out.show(&report, |report| {
         let mut table = Table::new(["level", "what", "finding"]);
-        table.row([
-            if report.ok { "ok" } else { "problem" },
-            "read from",
-            report.source.as_str(),
-        ]);
+        table.row(["ok", "read from", report.source.as_str()]);
         for finding in report.findings {
             table.row([finding.level.as_str(), &finding.what, &finding.message]);
         }

@@ -58,6 +58,12 @@ const MESSAGES: (&str, &str) = over_ids!(
     ""
 );
 
+const RELEASE_POSTGRES: &str = "update outbox set claimed_by = null, \
+    due_at = least(due_at, (extract(epoch from clock_timestamp()) * 1000000)::bigint) \
+    where claimed_by = $1 and published_at is null and attempts = 0 and not unpublishable";
+const RELEASE_SQLITE: &str = "update outbox set claimed_by = null, \
+    due_at = min(due_at, cast(unixepoch('subsec') * 1000000 as integer)) \
+    where claimed_by = $1 and published_at is null and attempts = 0 and not unpublishable";
 const DONE_WITH_MESSAGES: &str = "delete from outbox where kind = 'message'";
 
 #[derive(FromRow)]
@@ -179,6 +185,20 @@ impl Store {
             (row.id, message)
         });
         Ok(messages.collect())
+    }
+
+    /// Gives back what `process` has claimed and will not send any more, so that nobody waits for the claims to
+    /// run out. What it has published is not touched; how many rows it gave back.
+    pub async fn release_claims(&self, process: &str) -> Result<u64, StoreError> {
+        let mut tx = self.begin().await?;
+        let sql = self.pick(RELEASE_POSTGRES, RELEASE_SQLITE);
+        let released = on_tx!(&mut tx, |conn| sqlx::query(sql)
+            .bind(process)
+            .execute(conn)
+            .await
+            .map(|done| done.rows_affected()))?;
+        tx.commit().await?;
+        Ok(released)
     }
 
     /// Nobody but the feed wants messages where there is no broker: their rows are done at once. The messages
