@@ -71,7 +71,7 @@ create table event_conflicts (
     content     blob,
     remote_addr text,
     primary key (event_id, fingerprint)
-) strict;
+) strict, without rowid;
 create trigger event_conflicts_keep_first before insert on event_conflicts
 when exists (select 1 from event_conflicts where event_id = new.event_id and fingerprint = new.fingerprint) begin
     select raise(ignore);

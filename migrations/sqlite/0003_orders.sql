@@ -19,7 +19,7 @@ create table orders (
     updated_at   integer not null,
     primary key (merchant, order_id),
     check ((status = 'closed') = (closed_by is not null))
-) strict;
+) strict, without rowid;
 create index orders_by_creation on orders (merchant, created_at, order_id);
 create index orders_parked on orders (parked_until) where parked_until is not null;
 
@@ -42,7 +42,7 @@ create table trades (
     created_at integer not null,
     updated_at integer not null,
     primary key (merchant, provider, trade_id)
-) strict;
+) strict, without rowid;
 create index trades_by_order on trades (merchant, order_id) where order_id is not null;
 
 -- What the events said, each fact once, in the order in which it became known.

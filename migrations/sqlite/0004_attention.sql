@@ -19,7 +19,7 @@ create table attention (
     resolution_reason text,
     unique (merchant, code, source),
     check ((state = 'resolved') = (resolved_at is not null))
-) strict;
+) strict, without rowid;
 create index attention_open on attention (merchant, id) where state = 'open';
 create index attention_by_order on attention (merchant, order_id) where order_id is not null;
 create index attention_by_event on attention (event_id) where state = 'open' and event_id is not null;

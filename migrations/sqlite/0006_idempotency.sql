@@ -17,7 +17,7 @@ create table idempotency_keys (
     created_at  integer not null,
     expires_at  integer not null,
     check ((state = 'finished') = (status is not null))
-) strict;
+) strict, without rowid;
 create index idempotency_keys_expired on idempotency_keys (expires_at);
 create index idempotency_keys_running on idempotency_keys (created_at) where state = 'running';
 

@@ -8,7 +8,7 @@ create table audit (
     reason   text    not null,
     details  text    not null,                     -- JSON object
     at       integer not null
-) strict;
+) strict, without rowid;
 create index audit_by_merchant on audit (merchant, id);
 
 create trigger audit_keep_first before insert on audit

@@ -30,12 +30,9 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 /// However long the server asks to wait.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// All but the unreserved characters of RFC 3986 section 2.3: a path's own words must stay as they are.
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+/// All but the unreserved characters of RFC 3986 section 2.3, for a path's own words must stay as they are; and
+/// dots, since a URL takes an unencoded `..` for a step.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
 
 /// How to reach a running payhook.
 #[derive(Clone, Debug, Default, Args)]

@@ -84,6 +84,16 @@ async fn contents(fresh: &FreshStore) -> Vec<String> {
 }
 
 on_both_stores! {
+    async fn no_guarded_row_can_be_replaced_by_its_hidden_number(fresh) {
+        if fresh.is_postgres() {
+            return;
+        }
+        for table in ["orders", "trades", "attention", "event_conflicts", "audit", "idempotency_keys"] {
+            let refused = fresh.by_hand(&format!("update or replace {table} set rowid = 1")).await;
+            assert!(refused.is_err(), "{table} has a rowid that a REPLACE can collide with");
+        }
+    }
+
     async fn a_hand_with_a_shell_can_neither_edit_nor_delete(fresh) {
         fill(&fresh).await;
         let before = contents(&fresh).await;
