@@ -12,12 +12,14 @@ use crate::time::{Timestamp, parse_local};
 /// Beijing, in minutes east of UTC.
 const BEIJING: i32 = 480;
 
-/// Whether stored content is a v2 message's: its fields are named as v3 never names them.
-pub(super) fn is_v2(content: &[u8]) -> bool {
+/// Whether stored content is a v2 message's: its fields are named as v3 never names them, and its type is its own,
+/// where v3 names the type outside.
+pub(super) fn is_v2(content: &[u8], provider_event_type: &str) -> bool {
     json::object(content).is_ok_and(|object| {
-        ["mch_id", "return_code"]
+        let named = ["mch_id", "return_code"]
             .iter()
-            .any(|name| object.contains_key(*name))
+            .any(|name| object.contains_key(*name));
+        named && scope::event_type(event_type(&object)) == provider_event_type
     })
 }
 

@@ -86,9 +86,12 @@ impl WechatPay {
 
     /// A genuine event that can't be understood is still an event: kept, published, moving nothing.
     fn read_or_say(&self, content: &[u8], event_type: &str) -> Reading {
-        self.read(content, event_type).unwrap_or_else(|_| Reading {
+        // As it will be stored, so that every later reading begins with the same words.
+        let provider_event_type = scope::event_type(event_type);
+        let read = self.read(content, &provider_event_type);
+        read.unwrap_or_else(|_| Reading {
             kind: "other.unreadable".to_owned(),
-            provider_event_type: scope::event_type(event_type),
+            provider_event_type,
             ..Reading::default()
         })
     }
@@ -109,8 +112,7 @@ impl Provider for WechatPay {
     }
 
     fn read(&self, content: &[u8], provider_event_type: &str) -> Result<Reading, String> {
-        // Every v3 type that is mapped has a dot, no v2 type has one.
-        if !provider_event_type.contains('.') && facts_v2::is_v2(content) {
+        if facts_v2::is_v2(content, provider_event_type) {
             facts_v2::read(&self.scope, content)
         } else {
             facts::read(&self.scope, content, provider_event_type)

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::super::sign::{Method, v2_payment, v2_refund};
 use super::*;
-use crate::event::{Fact, FactKind, Money};
+use crate::event::{Fact, FactKind, Identity, Money};
 use crate::provider::Verdict;
 
 const FIELDS: [(&str, &str); 13] = [
@@ -312,6 +312,28 @@ fn a_signed_message_whose_refund_does_not_open_has_no_bad_signature() {
             Reason::Malformed,
             "{info}"
         );
+    }
+}
+
+#[test]
+fn a_point_in_a_code_makes_no_v3_message_of_it() {
+    let long = format!("{}.x", "a".repeat(300));
+    for code in ["A.B", "TRANSACTION.SUCCESS", &long] {
+        let fields = [
+            ("mch_id", "1900000002"),
+            ("result_code", code),
+            ("return_code", "SUCCESS"),
+        ];
+        let verified = verify(&payment(&fields)).unwrap();
+        assert!(
+            matches!(verified.reading.identity, Identity::Mismatch(_)),
+            "{code}"
+        );
+        let content = verified.content.unwrap();
+        let again = account()
+            .read(&content, &verified.reading.provider_event_type)
+            .unwrap();
+        assert_eq!(again.identity, verified.reading.identity);
     }
 }
 
