@@ -49,15 +49,34 @@ impl Group {
         )
     }
 
+    /// Kills all of it and waits until all of it is gone: the leader's end says nothing of the others, and a
+    /// server that is still dying holds its port and its name against the one that is to follow.
     fn kill(&mut self) {
-        let group = format!("-{}", self.0.id());
+        let leader = self.0.id();
         let killed = Command::new("kill")
-            .args(["-9", "--", &group])
+            .args(["-9", "--", &format!("-{leader}")])
             .stderr(Stdio::null())
             .status();
         assert!(killed.is_ok(), "kill is not there");
         drop(self.0.wait());
+        let until = Instant::now() + PATIENCE;
+        while alive(leader) {
+            assert!(Instant::now() < until, "process group {leader} does not die");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
+}
+
+/// Whether a process of group `leader` still runs; one that only waits to be reaped does not.
+fn alive(leader: u32) -> bool {
+    let processes = fs::read_dir("/proc").expect("/proc");
+    processes.filter_map(Result::ok).any(|process| {
+        let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        // `pid (name) state parent group …`, and a name may hold anything.
+        let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+        let state = fields.next();
+        fields.nth(1).and_then(|group| group.parse().ok()) == Some(leader) && state != Some("Z")
+    })
 }
 
 impl Drop for Group {
@@ -250,19 +269,16 @@ impl PrivateRabbitmq {
         fs::remove_dir_all(self.dir.path().join("data")).unwrap();
     }
 
-    /// Runs `rabbitmqctl` against it and returns what it printed. A node that has just come up, or a busy
-    /// machine, may not let the tool in at once.
+    /// Runs `rabbitmqctl` against it and returns what it printed.
     pub(crate) fn ctl(&self, args: &[&str]) -> String {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let out = self.command("rabbitmqctl").args(args).output().unwrap();
-            if out.status.success() {
-                return String::from_utf8_lossy(&out.stdout).into_owned();
-            }
-            let why = String::from_utf8_lossy(&out.stderr);
-            assert!(Instant::now() < until, "rabbitmqctl {args:?}: {why}");
-            std::thread::sleep(Duration::from_millis(500));
-        }
+        let out = self.command("rabbitmqctl").args(args).output().unwrap();
+        let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        let why = String::from_utf8_lossy(&out.stderr);
+        assert!(
+            out.status.success(),
+            "rabbitmqctl {args:?}: {why}\nits log:\n{log}"
+        );
+        String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
     /// Its port.
@@ -320,5 +336,6 @@ fn private_servers_come_up_die_and_come_back() {
     rabbitmq.kill();
     rabbitmq.wipe();
     rabbitmq.restart();
+    rabbitmq.ctl(&["await_startup"]);
     assert!(TcpStream::connect(("127.0.0.1", rabbitmq.port())).is_ok());
 }
