@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use secrecy::ExposeSecret as _;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::{self, ApiState, Sampler, Tokens};
+use crate::api::{self, ApiState, Readiness, Sampler, Tokens};
 use crate::broker::BrokerError;
 use crate::config::{Config, ServerConfig, TokenFileError, local_tokens};
 use crate::event::new_id;
@@ -25,6 +26,7 @@ use crate::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
 use crate::listener::{Listener, ListenerOptions};
 use crate::provider::Registry;
 use crate::retention::Retention;
+use crate::store::outbox::{Bell, Handoff};
 use crate::store::{DaemonLock, DaemonLockError, Store, StoreError, StoreOptions};
 use crate::telemetry::{Health, Metrics};
 use crate::time::Clock;
@@ -134,8 +136,7 @@ impl App {
             .map(DaemonLock::take)
             .transpose()?;
         let metrics = Metrics::install().map_err(|error| StartError::Metrics(error.to_string()))?;
-        let options = store_options(&config);
-        let store = Store::open(config.store.url.expose_secret(), &options).await?;
+        let store = Store::open(config.store.url.expose_secret(), &store_options(&config)).await?;
         let health = Arc::new(Health::new(roles.contains(&Role::Ingress)));
         health.starting(true);
         let (public, flows, private) = (Stage::default(), Stage::default(), Stage::default());
@@ -145,15 +146,19 @@ impl App {
         // The private side is in every process: each is asked how it is.
         let tokens = Tokens::new(&local_tokens(&config)?);
         let keys = api::keys(&store, config.retention.idempotency, &private.tasks);
-        let state = ApiState::new(
-            store.clone(),
+        let (policy, bell) = (flows::policy(&config), Bell::default());
+        let state = ApiState {
+            readiness: Readiness::new(store.clone(), clock.clone()),
+            store: store.clone(),
             tokens,
-            Arc::clone(&health),
-            metrics.clone(),
-            Arc::clone(&registry),
-            keys.clone(),
-            clock.clone(),
-        );
+            health: Arc::clone(&health),
+            metrics: metrics.clone(),
+            registry: Arc::clone(&registry),
+            keys: keys.clone(),
+            policy,
+            bell: bell.clone(),
+            clock: clock.clone(),
+        };
         let admin = bind(config.server.admin_addr, &config.server, ADMIN_CONNECTIONS).await?;
         let admin_addr = address(&admin, config.server.admin_addr)?;
         private
@@ -170,42 +175,16 @@ impl App {
             health: &health,
             clock: &clock,
             process: &process_id,
+            policy,
+            bell: &bell,
         };
         let handoff = flows::start(&config, roles, &shared, &flows)?;
 
-        let mut notify_addr = None;
-        if roles.contains(&Role::Ingress) {
-            let server = &config.server;
-            let recording = store.dedicated(&StoreOptions {
-                max_connections: RECORDER_CONNECTIONS,
-                statement_timeout: server.ack_deadline,
-                ..options
-            });
-            let quarantine = Quarantine::start(store.clone(), &public.tasks);
-            let recorder = Recorder::start(
-                recording,
-                RecorderOptions {
-                    handoff,
-                    ..RecorderOptions::new(server.ack_deadline, process_id.clone())
-                },
-                quarantine.clone(),
-                clock.clone(),
-                &public.tasks,
-            );
-            let ingress = Ingress::new(
-                Arc::clone(&registry),
-                recorder,
-                quarantine,
-                server.clone(),
-                clock.clone(),
-                Arc::clone(&health),
-            );
-            let notify = bind(server.notify_addr, server, server.max_connections).await?;
-            notify_addr = Some(address(&notify, server.notify_addr)?);
-            public
-                .tasks
-                .spawn(notify.serve(ingress.router(), public.stop.clone()));
-        }
+        let notify_addr = if roles.contains(&Role::Ingress) {
+            Some(receive(&config, &shared, handoff, &public).await?)
+        } else {
+            None
+        };
         if roles.contains(&Role::Worker) {
             let retention = Retention::new(store.clone(), keys, &config.retention, clock.clone());
             flows.tasks.spawn(retention.run(flows.stop.clone()));
@@ -264,6 +243,46 @@ impl App {
         self.private.end().await;
         self.store.close().await;
     }
+}
+
+/// Starts the public side: the listener and, behind it, recorder and quarantine. Gives where providers call.
+async fn receive(
+    config: &Config,
+    shared: &flows::Shared<'_>,
+    handoff: Option<mpsc::Sender<Handoff>>,
+    public: &Stage,
+) -> Result<SocketAddr, StartError> {
+    let (server, clock) = (&config.server, shared.clock);
+    let recording = shared.store.dedicated(&StoreOptions {
+        max_connections: RECORDER_CONNECTIONS,
+        statement_timeout: server.ack_deadline,
+        ..store_options(config)
+    });
+    let quarantine = Quarantine::start(shared.store.clone(), &public.tasks);
+    let recorder = Recorder::start(
+        recording,
+        RecorderOptions {
+            handoff,
+            ..RecorderOptions::new(server.ack_deadline, shared.process.to_owned())
+        },
+        quarantine.clone(),
+        clock.clone(),
+        &public.tasks,
+    );
+    let ingress = Ingress::new(
+        Arc::clone(shared.registry),
+        recorder,
+        quarantine,
+        server.clone(),
+        clock.clone(),
+        Arc::clone(shared.health),
+    );
+    let notify = bind(server.notify_addr, server, server.max_connections).await?;
+    let addr = address(&notify, server.notify_addr)?;
+    public
+        .tasks
+        .spawn(notify.serve(ingress.router(), public.stop.clone()));
+    Ok(addr)
 }
 
 fn store_options(config: &Config) -> StoreOptions {

@@ -3,7 +3,8 @@
 //! One file per noun; this one binds them to their paths. Everything under `/v1` asks for a token whose
 //! merchant and scopes decide what is seen ([`auth`]); every error is a problem document with a code
 //! ([`problem`]), every list one shape ([`page`]). Nothing here decides anything about orders: handlers read
-//! the store and put rows into the words of the contract.
+//! the store, hand on what is asked, and put rows into the words of the contract. Every POST has a key
+//! ([`operation`]).
 
 mod attention;
 pub mod auth;
@@ -32,8 +33,10 @@ use axum::routing::{get, post};
 
 use self::problem::{Code, Problem};
 use crate::idempotency::Keys;
+use crate::orders::apply::Policy;
 use crate::provider::Registry;
 use crate::store::Store;
+use crate::store::outbox::Bell;
 use crate::telemetry::{Health, Metrics};
 use crate::time::Clock;
 
@@ -64,32 +67,12 @@ pub struct ApiState {
     pub registry: Arc<ArcSwap<Registry>>,
     /// Which calls were made.
     pub keys: Keys,
+    /// What becomes of orders that nobody registered.
+    pub policy: Policy,
+    /// Rung when a call has written messages.
+    pub bell: Bell,
     /// The present.
     pub clock: Clock,
-}
-
-impl ApiState {
-    /// The state for one process.
-    pub fn new(
-        store: Store,
-        tokens: Tokens,
-        health: Arc<Health>,
-        metrics: Metrics,
-        registry: Arc<ArcSwap<Registry>>,
-        keys: Keys,
-        clock: Clock,
-    ) -> Self {
-        Self {
-            readiness: Readiness::new(store.clone(), clock.clone()),
-            store,
-            tokens,
-            health,
-            metrics,
-            registry,
-            keys,
-            clock,
-        }
-    }
 }
 
 /// Every path of the private listener.
@@ -102,9 +85,12 @@ pub fn router(state: ApiState) -> Router {
         .route("/v1/events/{id}", get(events::show))
         .route("/v1/events/{id}/raw", get(events::raw))
         .route(feed::PATH, get(feed::read))
-        .route("/v1/orders", get(orders::list))
+        .route("/v1/orders", get(orders::list).post(orders::register))
         .route("/v1/orders/{order_id}", get(orders::show))
+        .route("/v1/orders/{order_id}/close", post(orders::close))
         .route("/v1/attention", get(attention::list))
+        .route("/v1/attention/{id}", get(attention::show))
+        .route("/v1/attention/{id}/resolve", post(attention::resolve))
         .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/dead-letters/{id}", get(dead_letters::show))
         .route("/v1/quarantine", get(quarantine::list))

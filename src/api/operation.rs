@@ -12,18 +12,20 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::future::BoxFuture;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize as _, Deserializer, Serialize};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
 use super::ApiState;
 use super::auth::Operator;
-use super::problem::{Code, Problem};
+use super::problem::{Code, PROBLEM_JSON, Problem};
+use crate::event::text::storable;
 use crate::idempotency::{
-    Answer, Call, Connection, Effect, Key, KeyProblem, Keys, Options, Pool, Refusal, Scope, Stored,
-    Transactions, Withdrawn, fingerprint, once_in_steps,
+    Answer, Call, Connection, Effect, IDEMPOTENCY_KEY, Key, KeyProblem, Keys, Options, Pool, Refusal, Scope,
+    Stored, Transactions, Withdrawn, fingerprint, once, once_in_steps,
 };
+use crate::orders::apply::ApplyError;
 use crate::store::{Store, StoreError, Tx};
 
 /// A call that changes something, before it is carried out.
@@ -36,27 +38,52 @@ pub(super) struct Operation<T> {
     call: Call,
 }
 
-impl<T: DeserializeOwned> FromRequest<ApiState> for Operation<T> {
-    type Rejection = Problem;
+impl<T: DeserializeOwned + Send> FromRequest<ApiState> for Operation<T> {
+    type Rejection = Response;
 
-    async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
+    async fn from_request(request: Request, state: &ApiState) -> Result<Self, Response> {
         let (parts, body) = request.into_parts();
-        let operator = Operator::of(&parts, state)?;
-        let key = Key::from_headers(&parts.headers).map_err(Problem::from)?;
-        let method = parts.method.as_str().to_owned();
-        let path = parts.uri.path().to_owned();
-        let bytes = Bytes::from_request(Request::from_parts(parts, body), state)
+        let operator = Operator::of(&parts, state).map_err(Problem::into_response)?;
+        let key =
+            Key::from_headers(&parts.headers).map_err(|problem| Problem::from(problem).into_response())?;
+        let echo = key.echo();
+        let scope = Scope {
+            merchant: operator.merchant.clone(),
+            method: parts.method.as_str().to_owned(),
+            path: parts.uri.path().to_owned(),
+            key,
+        };
+        let request = Request::from_parts(parts, body);
+        Self::read(operator, scope, request, state)
+            .await
+            .map_err(|problem| {
+                let mut response = problem.into_response();
+                response.headers_mut().insert(IDEMPOTENCY_KEY, echo);
+                response
+            })
+    }
+}
+
+impl<T: DeserializeOwned + Send> Operation<T> {
+    async fn read(
+        operator: Operator,
+        scope: Scope,
+        request: Request,
+        state: &ApiState,
+    ) -> Result<Self, Problem> {
+        let bytes = Bytes::from_request(request, state)
             .await
             .map_err(|rejection| Problem::validation(rejection.body_text()))?;
         let value = document(&bytes)?;
-        let fingerprint = fingerprint(&method, &path, Some(&value))
+        let fingerprint = fingerprint(&scope.method, &scope.path, Some(&value))
             .map_err(|problem| Problem::validation(problem.to_string()))?;
-        let body = T::deserialize(value).map_err(|error| Problem::validation(error.to_string()))?;
-        let scope = Scope {
-            merchant: operator.merchant.clone(),
-            method,
-            path,
-            key,
+        let body = match T::deserialize(value) {
+            Ok(body) => body,
+            // A used key says more than what is wrong with this body: the caller has mixed up two calls.
+            Err(_) if matches!(state.keys.is_reuse(&scope, &fingerprint).await, Ok(true)) => {
+                return Err(worded(Refusal::Reused));
+            }
+            Err(error) => return Err(Problem::validation(error.to_string())),
         };
         let call = Call {
             scope,
@@ -82,6 +109,24 @@ fn document(bytes: &[u8]) -> Result<Value, Problem> {
 }
 
 impl<T> Operation<T> {
+    /// Carries it out in one transaction: what `work` writes and the answer are committed together, or neither.
+    pub(super) async fn once<W>(self, state: &ApiState, work: W) -> Response
+    where
+        W: for<'t> FnOnce(&'t mut Tx, Operator, T) -> BoxFuture<'t, Result<Answer, Withdrawn>>
+            + Send
+            + 'static,
+        T: Send + 'static,
+    {
+        let Self { operator, body, call } = self;
+        let response = once(&state.keys, &state.store, call, word, move |tx| {
+            work(tx, operator, body)
+        })
+        .await;
+        // The work may have written messages. Nobody rings for a caller who hung up: the next sweep finds them.
+        state.bell.ring();
+        response
+    }
+
     /// Carries it out in several transactions, each harmless to repeat; the work leaves the last one open.
     pub(super) async fn once_in_steps<W>(self, state: &ApiState, work: W) -> Response
     where
@@ -107,8 +152,26 @@ pub fn keys(store: &Store, expiry: Duration, tasks: &TaskTracker) -> Keys {
     Keys::new(pool, options, tasks.clone())
 }
 
+/// Reads a `reason`: whoever changes something says why, for the audit.
+pub(super) fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.trim().is_empty() {
+        return Err(D::Error::custom("`reason` must say why, for the audit"));
+    }
+    Ok(storable(&text).into_owned())
+}
+
 /// A final answer, kept under the key.
 pub(super) fn answer(status: StatusCode, value: &impl Serialize) -> Result<Answer, Problem> {
+    stored(status, "application/json", value)
+}
+
+/// A final refusal, kept under the key like any answer: whoever comes again hears the same.
+pub(super) fn refusal(problem: &Problem) -> Result<Answer, Problem> {
+    stored(problem.status(), PROBLEM_JSON, &problem.document())
+}
+
+fn stored(status: StatusCode, content_type: &str, value: &impl Serialize) -> Result<Answer, Problem> {
     let body = serde_json::to_vec(value).map_err(|_| {
         Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -118,7 +181,7 @@ pub(super) fn answer(status: StatusCode, value: &impl Serialize) -> Result<Answe
     })?;
     Ok(Answer(Stored {
         status: status.as_u16(),
-        headers: vec![(CONTENT_TYPE.to_string(), "application/json".to_owned())],
+        headers: vec![(CONTENT_TYPE.to_string(), content_type.to_owned())],
         body,
     }))
 }
@@ -127,6 +190,12 @@ impl From<Problem> for Withdrawn {
     /// Before any effect: the key is free again.
     fn from(problem: Problem) -> Self {
         Self(problem.into_response())
+    }
+}
+
+impl From<ApplyError> for Withdrawn {
+    fn from(error: ApplyError) -> Self {
+        Problem::from(error).into()
     }
 }
 
@@ -148,6 +217,10 @@ impl From<KeyProblem> for Problem {
 
 /// The refusals of a key, in words.
 fn word(refusal: Refusal) -> Response {
+    worded(refusal).into_response()
+}
+
+fn worded(refusal: Refusal) -> Problem {
     let (code, detail) = match refusal {
         Refusal::InProgress => (Code::RequestInProgress, "the same call is still running"),
         Refusal::Reused => (Code::IdempotencyKeyReuse, "the key was used for another payload"),
@@ -156,7 +229,7 @@ fn word(refusal: Refusal) -> Response {
         Refusal::Unavailable => (Code::Unavailable, "the store does not answer"),
         Refusal::Unstorable => (Code::Internal, "the answer cannot be stored; nothing was done"),
     };
-    Problem::new(refusal.status(), code, detail).into_response()
+    Problem::new(refusal.status(), code, detail)
 }
 
 impl Transactions for Store {

@@ -9,7 +9,11 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use crate::orders::apply::ApplyError;
 use crate::store::StoreError;
+
+/// What a problem document is served as.
+pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// What went wrong, for a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -25,6 +29,10 @@ pub enum Code {
     MethodNotAllowed,
     /// A parameter that cannot be used.
     Validation,
+    /// The order was registered before, with another amount.
+    OrderExists,
+    /// The thing is there, and as it stands this may not be done with it.
+    NotAllowed,
     /// A POST without an Idempotency-Key.
     IdempotencyKeyMissing,
     /// An Idempotency-Key that is none.
@@ -101,6 +109,11 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, Code::Validation, detail)
     }
 
+    /// 409: as things stand it may not be done.
+    pub fn not_allowed(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, Code::NotAllowed, detail)
+    }
+
     /// 503: come again.
     pub fn unavailable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, detail)
@@ -110,20 +123,29 @@ impl Problem {
     pub fn code(&self) -> Code {
         self.code
     }
-}
 
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let document = Document {
+    /// The HTTP status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The document itself.
+    pub fn document(&self) -> impl Serialize {
+        Document {
             kind: "about:blank",
             title: self.status.canonical_reason().unwrap_or("error"),
             status: self.status.as_u16(),
             code: self.code,
             detail: &self.detail,
-        };
-        let mut response = (self.status, Json(document)).into_response();
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.document())).into_response();
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         match self.status {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -137,14 +159,23 @@ impl IntoResponse for Problem {
     }
 }
 
+impl From<ApplyError> for Problem {
+    fn from(error: ApplyError) -> Self {
+        match error {
+            ApplyError::Store(error) => error.into(),
+            ApplyError::Contended => Self::unavailable("the order was moved in the same moment"),
+        }
+    }
+}
+
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let cause = std::error::Error::source(&error).map(ToString::to_string);
         if error.is_transient() {
-            tracing::warn!(%error, cause, "the API could not read the store");
+            tracing::warn!(%error, cause, "the API could not use the store");
             Self::unavailable("the store does not answer")
         } else {
-            tracing::error!(%error, cause, "the API could not read the store");
+            tracing::error!(%error, cause, "the API could not use the store");
             Self::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 Code::Internal,

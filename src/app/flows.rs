@@ -29,6 +29,8 @@ pub(super) struct Shared<'a> {
     pub(super) health: &'a Arc<Health>,
     pub(super) clock: &'a Clock,
     pub(super) process: &'a str,
+    pub(super) policy: Policy,
+    pub(super) bell: &'a Bell,
 }
 
 /// Starts on `stage` what `roles` name; gives where the ingress may hand over to.
@@ -50,7 +52,7 @@ pub(super) fn start(
     }
     let (handoff, handed_over) = mpsc::channel(HANDOFF_ROOM);
     let (_, nothing) = mpsc::channel(1);
-    let bell = Bell::default();
+    let bell = shared.bell.clone();
     let (for_relay, for_worker, taken) = match &broker {
         Broker::Rabbitmq(_) => (handed_over, nothing, relays),
         Broker::Embedded(_) => (nothing, handed_over, works),
@@ -69,7 +71,7 @@ pub(super) fn start(
             store: shared.store.clone(),
             broker,
             registry: Arc::clone(shared.registry),
-            policy: policy(config),
+            policy: shared.policy,
             clock: shared.clock.clone(),
             bell,
             handoffs: for_worker,
@@ -106,7 +108,8 @@ fn merchants(config: &Config) -> Vec<String> {
     }
 }
 
-fn policy(config: &Config) -> Policy {
+/// What becomes of orders that nobody registered.
+pub(super) fn policy(config: &Config) -> Policy {
     let unknown = match config.orders.unknown {
         UnknownOrder::Create => Unknown::Create,
         UnknownOrder::Park => Unknown::Park,

@@ -119,6 +119,12 @@ impl Keys {
             .unwrap_or(Claim::Running(Duration::from_secs(1))))
     }
 
+    /// Whether the key was used for another payload: what a caller should hear even if this payload is no good.
+    pub async fn is_reuse(&self, scope: &Scope, fingerprint: &[u8; 32]) -> Result<bool, KeysError> {
+        let known = self.look(&scope.id(), fingerprint).await?;
+        Ok(matches!(known, Some(Claim::Reused)))
+    }
+
     /// What stands under the id; `None` when it may be claimed.
     async fn look(&self, id: &str, fingerprint: &[u8; 32]) -> Result<Option<Claim>, KeysError> {
         let row = on!(Pool, &self.pool, |pool| sqlx::query(self.text(&READ))

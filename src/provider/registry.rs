@@ -3,11 +3,12 @@
 //! Built whole from configuration and never changed: a reload builds a new one and swaps it in.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use super::{Explanation, Provider, Reason, Refusal, Step, Verified, build};
 use crate::config::{Account, AccountProblem, AccountState};
-use crate::event::{Notification, ProviderName};
+use crate::event::{Event, Notification, ProviderName, Reading};
 
 /// One account with its scheme.
 #[derive(Debug)]
@@ -84,6 +85,22 @@ impl Registry {
     /// The account, if it is configured.
     pub fn get(&self, provider: ProviderName, account: &str) -> Option<&Arc<Registered>> {
         self.0.get(&(provider, account.to_owned()))
+    }
+
+    /// What `event` says, by its account's own scheme, from its stored content. An error is that event's failure,
+    /// in words: its account is not configured here, its content is not understood, or the scheme's code panicked
+    /// over it.
+    pub fn read(&self, event: &Event) -> Result<Reading, String> {
+        let Some(registered) = self.get(event.provider, &event.account) else {
+            let (provider, account) = (event.provider, &event.account);
+            return Err(format!("account {provider}/{account} is not configured"));
+        };
+        let read = AssertUnwindSafe(|| {
+            registered
+                .scheme
+                .read(event.content(), &event.provider_event_type)
+        });
+        std::panic::catch_unwind(read).unwrap_or_else(|_| Err("reading it panicked".to_owned()))
     }
 
     /// The judgement of `account` step by step, for an operator; never on the request path. What

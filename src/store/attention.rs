@@ -178,6 +178,17 @@ pub async fn raise(tx: &mut Tx, item: &NewAttention, now: Timestamp) -> Result<b
     Ok(true)
 }
 
+/// One item of this merchant, as this transaction sees it.
+pub async fn item(tx: &mut Tx, merchant: &str, id: &str) -> Result<Option<AttentionView>, StoreError> {
+    let row: Option<AttentionRow> = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(SELECT);
+        sql.push("id = ").push_bind(id);
+        sql.push(" and merchant = ").push_bind(merchant);
+        sql.build_query_as().fetch_optional(conn).await
+    })?;
+    Ok(row.map(AttentionView::from))
+}
+
 /// Closes an item. `false`: there is none by that id, or it was closed before.
 pub async fn resolve(tx: &mut Tx, id: &str, resolution: &Resolution) -> Result<bool, StoreError> {
     let changed = on_tx!(&mut *tx, |conn| sqlx::query(RESOLVE)

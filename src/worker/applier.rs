@@ -12,7 +12,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures_util::FutureExt as _;
 
-use super::read::read;
 use crate::crash::{self, Point};
 use crate::event::{Event, EventId, Reading};
 use crate::orders::apply::{Applied, ApplyError, Item, Policy, apply};
@@ -81,7 +80,7 @@ impl Applier {
             if !seen.insert(&event.id) {
                 continue;
             }
-            match read(&registry, event) {
+            match registry.read(event) {
                 Ok(reading) => readable.push((event, reading)),
                 Err(reason) => tally.add(self.fail(event, &reason).await?),
             }

@@ -15,7 +15,6 @@ mod consume;
 mod dead;
 mod embedded;
 mod overdue;
-mod read;
 
 use std::sync::Arc;
 use std::time::Duration;

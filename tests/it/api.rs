@@ -8,6 +8,8 @@ mod feed;
 mod health;
 mod orders;
 mod quarantine;
+mod register;
+mod resolve;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +20,19 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::Response;
 use http_body_util::BodyExt as _;
-use payhook::api::{ApiState, Tokens, router};
+use payhook::api::{ApiState, Readiness, Tokens, router};
 use payhook::config::{Scope, Token};
+use payhook::event::Notification;
+use payhook::orders::apply::{Item, Policy, Unknown, apply};
 use payhook::provider::Registry;
+use payhook::store::outbox::Bell;
 use payhook::telemetry::{Health, Metrics};
 use payhook::time::{Clock, Timestamp};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use crate::support::signed;
 use crate::support::store::{FreshStore, on_both_stores};
 
 /// Reads and raw, merchant `default`.
@@ -37,6 +43,8 @@ const VIEWER: &str = "viewer-secret";
 const OPERATOR: &str = "operator-secret";
 /// Reads and raw, merchant `other`.
 const OTHER: &str = "other-secret";
+/// Everything, merchant `other`.
+const OTHER_OPERATOR: &str = "other-operator-secret";
 
 /// A router over one store, asked without a socket.
 pub(crate) struct Api {
@@ -70,9 +78,78 @@ impl Api {
         let keys = payhook::api::keys(&fresh.store, Duration::from_hours(1), &TaskTracker::new());
         let registry = Arc::new(ArcSwap::from_pointee(registry));
         let store = fresh.store.clone();
+        let policy = Policy {
+            unknown: Unknown::Create,
+            park_deadline: Duration::from_hours(24),
+        };
         Self {
-            state: ApiState::new(store, tokens(), Arc::new(health), metrics, registry, keys, clock),
+            state: ApiState {
+                readiness: Readiness::new(store.clone(), clock.clone()),
+                store,
+                tokens: tokens(),
+                health: Arc::new(health),
+                metrics,
+                registry,
+                keys,
+                policy,
+                bell: Bell::default(),
+                clock,
+            },
         }
+    }
+
+    /// With the accounts of every provider, at the moment at which their notifications are signed.
+    fn signed(fresh: &FreshStore) -> Self {
+        let (clock, metrics) = (Clock::fixed(signed::now()), Metrics::install().unwrap());
+        let registry = signed::registry_of(&signed::accounts());
+        Self::with_accounts(fresh, Health::new(true), clock, metrics, registry)
+    }
+
+    /// The same, where orders wait for their registration.
+    fn parking(fresh: &FreshStore) -> Self {
+        let mut api = Self::signed(fresh);
+        api.state.policy.unknown = Unknown::Park;
+        api
+    }
+
+    /// Verifies, stores and applies a notification, as the flows do one after the other; its event's id.
+    async fn told(&self, notification: &Notification) -> String {
+        let registry = self.state.registry.load();
+        let mut segments = notification.path.split('/').skip(2);
+        let (provider, name) = (segments.next().unwrap(), segments.next().unwrap());
+        let account = registry.get(provider.parse().unwrap(), name).unwrap();
+        let event = Arc::new(account.event(notification, account.judge(notification).unwrap()));
+        self.state
+            .store
+            .record_batch(std::slice::from_ref(&event), None)
+            .await
+            .unwrap();
+        let reading = registry.read(&event).unwrap();
+        let mut tx = self.state.store.begin().await.unwrap();
+        let (policy, now) = (&self.state.policy, self.state.clock.now());
+        let items = [Item {
+            event: &event,
+            reading: &reading,
+        }];
+        apply(&mut tx, &items, policy, now).await.unwrap();
+        tx.commit().await.unwrap();
+        event.id.to_string()
+    }
+
+    async fn post(&self, token: &str, path: &str, key: &str, body: &Value) -> Answer {
+        let request = Request::post(path)
+            .header(AUTHORIZATION, format!("Bearer {token}"))
+            .header("idempotency-key", key);
+        self.ask(request.body(Body::from(body.to_string())).unwrap())
+            .await
+    }
+
+    /// A POST by `operator` under a key of its own: status and document.
+    async fn done(&self, path: &str, body: &Value) -> (u16, Value) {
+        let key = hex::encode(rand::random::<[u8; 8]>());
+        let answer = self.post(OPERATOR, path, &key, body).await;
+        assert_eq!(answer.headers["idempotency-key"], key);
+        (answer.status.as_u16(), answer.document())
     }
 
     pub(crate) async fn ask(&self, request: Request<Body>) -> Answer {
@@ -131,6 +208,16 @@ impl Answer {
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
+
+    fn document(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{}: {}", self.status, self.text()))
+    }
+
+    /// Status and code of a problem document.
+    fn problem(&self) -> (u16, String) {
+        let code = self.document()["code"].as_str().unwrap_or_default().to_owned();
+        (self.status.as_u16(), code)
+    }
 }
 
 fn tokens() -> Tokens {
@@ -145,6 +232,7 @@ fn tokens() -> Tokens {
         token("operator", OPERATOR, &Scope::ALL, "default"),
         token("viewer", VIEWER, &[Scope::Read], "default"),
         token("other", OTHER, &[Scope::Read, Scope::Raw], "other"),
+        token("other-operator", OTHER_OPERATOR, &Scope::ALL, "other"),
     ])
 }
 

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::judged::{account_of, notification};
 use crate::api::ApiState;
 use crate::api::auth::Operator;
-use crate::api::operation::{Operation, answer};
+use crate::api::operation::{Operation, answer, reason};
 use crate::api::problem::Problem;
 use crate::event::{Event, ProviderName};
 use crate::idempotency::{Answer, Withdrawn};
@@ -36,6 +36,7 @@ pub(in crate::api) struct Wish {
     #[serde(default)]
     clock_correction: i64,
     /// Why, for the audit.
+    #[serde(deserialize_with = "reason")]
     reason: String,
 }
 
@@ -68,9 +69,6 @@ pub(in crate::api) async fn reverify(
 
 impl Wish {
     fn check(&self, state: &ApiState, operator: &Operator) -> Result<(), Problem> {
-        if self.reason.trim().is_empty() {
-            return Err(Problem::validation("`reason` must say why, for the audit"));
-        }
         if self.clock_correction.abs() > LARGEST_CORRECTION {
             return Err(Problem::validation("`clock_correction` is in seconds"));
         }

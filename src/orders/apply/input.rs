@@ -11,6 +11,9 @@ use crate::store::trades::TradeKey;
 /// Whose facts they are that come from no provider.
 pub(super) const OWN: &str = "payhook";
 
+/// What a registration's key says beside the order's id.
+pub(super) const REGISTERED: &str = "registered";
+
 /// What is to be applied.
 #[derive(Debug)]
 pub(super) struct Input {
@@ -88,7 +91,7 @@ impl Input {
         let (provider, fact) = match own {
             OwnFact::Registered { order_id, amount } => (
                 OWN,
-                Fact::of_order(FactKind::OrderRegistered, order_id, "registered").with_amount(Some(*amount)),
+                Fact::of_order(FactKind::OrderRegistered, order_id, REGISTERED).with_amount(Some(*amount)),
             ),
             OwnFact::Closed { order_id } => (
                 OWN,

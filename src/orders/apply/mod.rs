@@ -11,6 +11,7 @@ mod end;
 mod input;
 mod load;
 mod message;
+mod own;
 mod seen;
 mod settle;
 mod step;
@@ -21,6 +22,8 @@ mod words;
 mod write;
 
 use std::time::Duration;
+
+pub use self::own::{Close, Registration, close, register};
 
 use self::book::Book;
 use self::input::Input;

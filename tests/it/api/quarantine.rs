@@ -1,13 +1,12 @@
 //! What was refused, through the API: who may see it, why it failed, and another judgement of it.
 
 use axum::http::Method;
-use payhook::event::Notification;
-use payhook::provider::{Registry, kept_headers};
+use payhook::provider::kept_headers;
 use payhook::store::quarantine::{ITEMS, Quarantined};
 use serde_json::json;
 
 use super::*;
-use crate::support::signed::{self, Senders};
+use crate::support::signed::Senders;
 
 /// Nine hours: a clock that was set to local time.
 const OFF: i64 = 9 * 3600;

@@ -7,10 +7,10 @@ use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
 
-use super::ApiState;
-use super::auth::Reader;
-use super::page::{Page, Params, Segment, Span};
-use super::problem::Problem;
+use crate::api::ApiState;
+use crate::api::auth::Reader;
+use crate::api::page::{Page, Params, Segment, Span};
+use crate::api::problem::Problem;
 use crate::store::view::{OrderFilter, OrderHead, OrderView};
 use crate::time::Timestamp;
 
@@ -29,14 +29,14 @@ const STATES: [&str; 9] = [
 /// What the list may be asked for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Query {
+pub(in crate::api) struct Query {
     state: Option<String>,
     limit: Option<u32>,
     cursor: Option<String>,
 }
 
 /// The orders, newest first.
-pub(super) async fn list(
+pub(in crate::api) async fn list(
     State(state): State<ApiState>,
     reader: Reader,
     Params(query): Params<Query>,
@@ -70,7 +70,7 @@ fn position(key: &str) -> Result<(Timestamp, String), Problem> {
 }
 
 /// One order.
-pub(super) async fn show(
+pub(in crate::api) async fn show(
     State(state): State<ApiState>,
     reader: Reader,
     Segment(order_id): Segment,

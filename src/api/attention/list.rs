@@ -4,16 +4,16 @@ use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
 
-use super::ApiState;
-use super::auth::Reader;
-use super::page::{Page, Params, Span};
-use super::problem::Problem;
+use crate::api::ApiState;
+use crate::api::auth::Reader;
+use crate::api::page::{Page, Params, Segment, Span};
+use crate::api::problem::Problem;
 use crate::store::attention::{AttentionFilter, AttentionView};
 
 /// What the list may be asked for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Query {
+pub(in crate::api) struct Query {
     #[serde(default)]
     state: Which,
     order_id: Option<String>,
@@ -30,7 +30,7 @@ enum Which {
 }
 
 /// The open items, or all of them.
-pub(super) async fn list(
+pub(in crate::api) async fn list(
     State(state): State<ApiState>,
     reader: Reader,
     Params(query): Params<Query>,
@@ -45,4 +45,14 @@ pub(super) async fn list(
     };
     let rows = state.store.attention(&filter).await?;
     Ok(Json(Page::new("attention", &span, rows, |row| row.id.clone())))
+}
+
+/// One item.
+pub(in crate::api) async fn show(
+    State(state): State<ApiState>,
+    reader: Reader,
+    Segment(id): Segment,
+) -> Result<Json<AttentionView>, Problem> {
+    let item = state.store.attention_item(&reader.merchant, &id).await?;
+    item.map(Json).ok_or_else(|| Problem::not_found("no such item"))
 }

@@ -1,0 +1,205 @@
+//! `POST /v1/attention/{id}/resolve`: a human's decision, with the reason.
+//!
+//! `accept_payment` and `apply_once` change what is known, in the transaction that closes the item; every other
+//! action only closes it. Each item is closed once: the database's guard decides between two who try.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::FutureExt as _;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::api::ApiState;
+use crate::api::auth::Operator;
+use crate::api::operation::{Operation, answer, reason, refusal};
+use crate::api::page::Segment;
+use crate::api::problem::Problem;
+use crate::event::{Event, EventId, ProviderName};
+use crate::idempotency::{Answer, Withdrawn};
+use crate::orders::apply::{Item, OwnFact, apply, apply_fact};
+use crate::store::attention::{self, AttentionView, Resolution};
+use crate::store::audit::{self, Deed};
+use crate::store::trades::{self, TradeKey};
+use crate::store::{StoreError, Tx};
+
+/// What was decided.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::api) struct Decision {
+    /// One of the item's ways out.
+    action: String,
+    /// Why, for the audit.
+    #[serde(deserialize_with = "reason")]
+    reason: String,
+}
+
+/// The item, closed.
+pub(in crate::api) async fn resolve(
+    State(state): State<ApiState>,
+    Segment(id): Segment,
+    operation: Operation<Decision>,
+) -> Response {
+    let event = match told(&state, &operation, &id).await {
+        Ok(event) => event,
+        Err(error) => return Problem::from(error).into_response(),
+    };
+    let run = Run {
+        state: state.clone(),
+        id,
+        event,
+    };
+    operation
+        .once(&state, move |tx, operator, decision| {
+            run.carry_out(tx, operator, decision).boxed()
+        })
+        .await
+}
+
+/// The event that is to be applied once, read before the transaction: a second connection is not waited for
+/// while one is held.
+async fn told(
+    state: &ApiState,
+    operation: &Operation<Decision>,
+    id: &str,
+) -> Result<Option<Arc<Event>>, StoreError> {
+    if operation.body.action != APPLY_ONCE {
+        return Ok(None);
+    }
+    let item = state
+        .store
+        .attention_item(&operation.operator.merchant, id)
+        .await?;
+    match item.and_then(|item| item.event_id) {
+        Some(event) => state.store.event(&EventId::from_text(event)).await,
+        None => Ok(None),
+    }
+}
+
+const ACCEPT_PAYMENT: &str = "accept_payment";
+const APPLY_ONCE: &str = "apply_once";
+
+struct Run {
+    state: ApiState,
+    id: String,
+    event: Option<Arc<Event>>,
+}
+
+impl Run {
+    async fn carry_out(
+        self,
+        tx: &mut Tx,
+        operator: Operator,
+        decision: Decision,
+    ) -> Result<Answer, Withdrawn> {
+        let found = attention::item(tx, &operator.merchant, &self.id).await?;
+        let item = found.ok_or_else(|| Problem::not_found("no such item"))?;
+        if let Some(refused) = refused(&item, &decision.action) {
+            return Ok(refusal(&refused)?);
+        }
+        let accepted = if decision.action == ACCEPT_PAYMENT {
+            Some(payment(&item)?)
+        } else {
+            None
+        };
+        if let Some((provider, trade_id)) = &accepted {
+            let trade = TradeKey {
+                merchant: item.merchant.clone(),
+                provider: provider.as_str().to_owned(),
+                trade_id: trade_id.clone(),
+            };
+            // Before the item: whoever applies an event closes items with the trade's lock in hand.
+            let account = item.account.as_deref().unwrap_or_default();
+            trades::lock(tx, &[(&trade, account)], self.state.clock.now()).await?;
+        }
+        let resolution = Resolution {
+            action: decision.action.clone(),
+            reason: decision.reason.clone(),
+            resolved_by: operator.name.clone(),
+            resolved_at: self.state.clock.now(),
+        };
+        if !attention::resolve(tx, &item.id, &resolution).await? {
+            return Ok(refusal(&Problem::not_allowed(
+                "it was resolved in the same moment",
+            ))?);
+        }
+        // The item is closed first: the rules take what is closed by a human as settled.
+        let applied = match accepted {
+            Some((provider, trade_id)) => Some(self.accept(tx, &item, provider, trade_id).await?),
+            None if decision.action == APPLY_ONCE => Some(self.apply_once(tx).await?),
+            None => None,
+        };
+        let details = json!({
+            "id": item.id, "code": item.code, "action": decision.action,
+            "order_id": item.order_id, "event_id": item.event_id, "applied": applied,
+        });
+        let deed = Deed {
+            merchant: &operator.merchant,
+            actor: &operator.name,
+            action: "attention.resolve",
+            reason: &decision.reason,
+            details,
+        };
+        audit::enter(tx, &deed).await?;
+        let closed = attention::item(tx, &operator.merchant, &self.id).await?;
+        Ok(answer(StatusCode::OK, &closed)?)
+    }
+
+    /// Lets the held payment count; what came of it, in words.
+    async fn accept(
+        &self,
+        tx: &mut Tx,
+        item: &AttentionView,
+        provider: ProviderName,
+        trade_id: String,
+    ) -> Result<String, Withdrawn> {
+        let fact = OwnFact::PaymentAccepted {
+            attention_id: item.id.clone(),
+            provider,
+            trade_id,
+        };
+        let ApiState { policy, clock, .. } = &self.state;
+        let applied = apply_fact(tx, &item.merchant, &fact, policy, clock.now()).await?;
+        Ok(applied.reason)
+    }
+
+    /// Applies the event although it is about another account; what came of it, in words.
+    async fn apply_once(&self, tx: &mut Tx) -> Result<String, Withdrawn> {
+        let event = self.event.as_deref();
+        let event = event.ok_or_else(|| Problem::not_allowed("its event is not kept any more"))?;
+        let reading = self.state.registry.load().read(event);
+        let reading =
+            reading.map_err(|why| Problem::not_allowed(format!("its event cannot be read: {why}")))?;
+        let items = [Item {
+            event,
+            reading: &reading,
+        }];
+        let ApiState { policy, clock, .. } = &self.state;
+        let applied = apply(tx, &items, policy, clock.now()).await?;
+        Ok(applied.into_iter().map(|applied| applied.reason).collect())
+    }
+}
+
+/// Why this action is none of the item's.
+fn refused(item: &AttentionView, action: &str) -> Option<Problem> {
+    if let Some(resolution) = &item.resolution {
+        let (by, action) = (&resolution.resolved_by, &resolution.action);
+        return Some(Problem::not_allowed(format!("it was resolved by {by}: {action}")));
+    }
+    (!item.actions.contains(&action)).then(|| {
+        let ways = item.actions.join(", ");
+        Problem::not_allowed(format!("`{}` may be resolved with: {ways}", item.code))
+    })
+}
+
+/// The trade whose payment the item holds up.
+fn payment(item: &AttentionView) -> Result<(ProviderName, String), StoreError> {
+    let provider = item
+        .provider
+        .as_deref()
+        .and_then(|provider| provider.parse().ok());
+    let named = provider.zip(item.trade_id.clone());
+    named.ok_or_else(|| StoreError::corrupt("attention", format!("trade of item {}", item.id)))
+}
