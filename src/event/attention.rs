@@ -36,6 +36,8 @@ pub enum AttentionCode {
     FactConflict,
     /// An amount that cannot be taken as it stands.
     AmountUnreadable,
+    /// A genuine event, or an id in it, that cannot be understood.
+    EventUnreadable,
     /// Facts waited longer than the deadline for their order.
     ParkedTooLong,
     /// An event could not be applied.
@@ -50,7 +52,7 @@ pub enum AttentionCode {
 
 impl AttentionCode {
     /// Every code with its stored text.
-    pub const ALL: [(Self, &'static str); 19] = [
+    pub const ALL: [(Self, &'static str); 20] = [
         (Self::AmountMismatch, "amount_mismatch"),
         (Self::CurrencyMismatch, "currency_mismatch"),
         (Self::PaidAfterClose, "paid_after_close"),
@@ -65,6 +67,7 @@ impl AttentionCode {
         (Self::EventConflict, "event_conflict"),
         (Self::FactConflict, "fact_conflict"),
         (Self::AmountUnreadable, "amount_unreadable"),
+        (Self::EventUnreadable, "event_unreadable"),
         (Self::ParkedTooLong, "parked_too_long"),
         (Self::DeadLetter, "dead_letter"),
         (Self::Unpublishable, "unpublishable"),
@@ -105,6 +108,7 @@ impl AttentionCode {
             Self::EventConflict
             | Self::FactConflict
             | Self::AmountUnreadable
+            | Self::EventUnreadable
             | Self::ParkedTooLong
             | Self::DeadLetter
             | Self::Unpublishable

@@ -19,16 +19,24 @@ const MAX_KEY: usize = 200;
 pub struct EventKey(String);
 
 impl EventKey {
-    /// The key for a delivery `id` from signed material. A missing or empty id, one with control
-    /// characters, or one that makes the key too long, is replaced by `sha256:` and the fingerprint.
+    /// The key for a delivery `id` from signed material. A missing or empty id, one that makes the key too long,
+    /// and one that could be taken for another's (control characters, U+FFFD for bytes that were no text, a
+    /// leading `sha256:`) is replaced by `sha256:` and the fingerprint.
     pub fn new(provider: ProviderName, account: &str, id: Option<&str>, fingerprint: &Fingerprint) -> Self {
-        if let Some(id) = id.filter(|id| !id.is_empty() && !id.chars().any(char::is_control)) {
+        if let Some(id) = id.filter(|id| identifies(id)) {
             let key = format!("webhook:{provider}:{account}:{id}");
             if key.len() <= MAX_KEY {
                 return Self(key);
             }
         }
         Self(format!("webhook:{provider}:{account}:sha256:{fingerprint}"))
+    }
+
+    /// One id out of several `parts`, joined by `:`; `None` where a part is empty or holds a `:` itself, so that
+    /// no two lists give one id.
+    pub fn joined(parts: &[&str]) -> Option<String> {
+        let fit = parts.iter().all(|part| !part.is_empty() && !part.contains(':'));
+        fit.then(|| parts.join(":"))
     }
 
     /// A key read back from the store or named by a caller.
@@ -45,6 +53,11 @@ impl EventKey {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+fn identifies(id: &str) -> bool {
+    let odd = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
+    !id.is_empty() && !id.starts_with("sha256:") && !id.chars().any(odd)
 }
 
 impl fmt::Display for EventKey {
@@ -167,18 +180,20 @@ mod tests {
         let print = Fingerprint::over([b"content".as_slice()]);
         let hashed = EventKey::new(ProviderName::Stripe, "a", None, &print);
         assert!(hashed.as_str().starts_with("webhook:stripe:a:sha256:"));
-        assert_eq!(
-            EventKey::new(ProviderName::Stripe, "a", Some("x\0"), &print),
-            hashed
-        );
-        assert_eq!(
-            EventKey::new(ProviderName::Stripe, "a", Some(&"x".repeat(300)), &print),
-            hashed
-        );
+        for odd in ["", "x\0", "x\u{fffd}", "sha256:00", &"x".repeat(300)] {
+            assert_eq!(
+                EventKey::new(ProviderName::Stripe, "a", Some(odd), &print),
+                hashed
+            );
+        }
         assert_eq!(
             EventKey::new(ProviderName::TwoCTwoP, "a", Some("e"), &print).as_str(),
             "webhook:2c2p:a:e"
         );
+        assert_eq!(EventKey::joined(&["a", "b"]).as_deref(), Some("a:b"));
+        for odd in [["a:b", "c"], ["a", "b:c"], ["a", ""]] {
+            assert_eq!(EventKey::joined(&odd), None);
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub use attention::AttentionCode;
 pub use cloudevent::{CloudEvent, Replay};
 pub use fact::{Fact, FactKind};
 pub use key::{EventKey, Fingerprint};
-pub use money::{Currency, Money, MoneyError};
+pub use money::{Currency, MAX_MINOR, Money, MoneyError};
 pub use reading::{Identity, OrderPart, Reading};
 
 use crate::time::Timestamp;

@@ -7,6 +7,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// The largest amount that is believed, in minor units: ten trillion yuan. Thousands of them add up without
+/// leaving 64 bits, so no total of an order can.
+pub const MAX_MINOR: i64 = 1_000_000_000_000_000;
+
 /// An upper-case ISO 4217 code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Currency([u8; 3]);
@@ -14,7 +18,7 @@ pub struct Currency([u8; 3]);
 /// Why a text is not an amount of money.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MoneyError {
-    /// Not three ASCII letters.
+    /// Not a code of ISO 4217: nobody could tell what its smallest unit is.
     #[error("not an ISO 4217 currency code")]
     Currency,
     /// Not a plain decimal number.
@@ -23,8 +27,8 @@ pub enum MoneyError {
     /// More digits behind the point than the currency has, and they are not zero.
     #[error("does not fit the currency's smallest unit")]
     Rest,
-    /// Beyond 64 bits of minor units.
-    #[error("too large")]
+    /// Above [`MAX_MINOR`].
+    #[error("too large to be an amount")]
     TooLarge,
 }
 
@@ -32,16 +36,14 @@ impl Currency {
     /// Chinese yuan.
     pub const CNY: Self = Self(*b"CNY");
 
-    /// From a code in either case. Any three letters are taken: providers know codes that lists lack.
+    /// From a code in either case. One that is not listed is refused: taken with a guessed exponent it would be
+    /// wrong by a factor of ten or a hundred.
     pub fn new(code: &str) -> Result<Self, MoneyError> {
-        match code.as_bytes() {
-            &[a, b, c] if code.bytes().all(|b| b.is_ascii_alphabetic()) => Ok(Self([
-                a.to_ascii_uppercase(),
-                b.to_ascii_uppercase(),
-                c.to_ascii_uppercase(),
-            ])),
-            _ => Err(MoneyError::Currency),
-        }
+        let &[a, b, c] = code.as_bytes() else {
+            return Err(MoneyError::Currency);
+        };
+        let code = [a, b, c].map(|letter| letter.to_ascii_uppercase());
+        exponent_of(code).map(|_| Self(code)).ok_or(MoneyError::Currency)
     }
 
     /// The code.
@@ -49,15 +51,30 @@ impl Currency {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// Digits behind the point by ISO 4217 (list one, 2026): 0, 2 unless listed, 3 or 4.
+    /// Digits behind the point by ISO 4217.
     pub fn exponent(self) -> u8 {
-        match &self.0 {
-            b"BIF" | b"CLP" | b"DJF" | b"GNF" | b"ISK" | b"JPY" | b"KMF" | b"KRW" | b"PYG" | b"RWF"
-            | b"UGX" | b"UYI" | b"VND" | b"VUV" | b"XAF" | b"XOF" | b"XPF" => 0,
-            b"BHD" | b"IQD" | b"JOD" | b"KWD" | b"LYD" | b"OMR" | b"TND" => 3,
-            b"CLF" | b"UYW" => 4,
-            _ => 2,
-        }
+        exponent_of(self.0).unwrap_or(2)
+    }
+}
+
+/// Digits behind the point by ISO 4217, list one of 2026; and the codes withdrawn since 2022, in which payments
+/// may still be refunded.
+fn exponent_of(code: [u8; 3]) -> Option<u8> {
+    const TWO: &str = "AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BMD BND BOB BOV BRL BSD BTN BWP BYN BZD CAD \
+        CDF CHE CHF CHW CNY COP COU CRC CUP CVE CZK DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GTQ GYD \
+        HKD HNL HTG HUF IDR ILS INR IRR JMD KES KGS KHR KPW KYD KZT LAK LBP LKR LRD LSL MAD MDL MGA MKD MMK MNT MOP \
+        MRU MUR MVR MWK MXN MXV MYR MZN NAD NGN NIO NOK NPR NZD PAB PEN PGK PHP PKR PLN QAR RON RSD RUB SAR SBD SCR \
+        SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TOP TRY TTD TWD TZS UAH USD USN UYU UZS VED VES \
+        WST XAD XCD XCG YER ZAR ZMW ZWG ANG BGN CUC HRK SLL ZWL";
+    match &code {
+        b"BIF" | b"CLP" | b"DJF" | b"GNF" | b"ISK" | b"JPY" | b"KMF" | b"KRW" | b"PYG" | b"RWF" | b"UGX"
+        | b"UYI" | b"VND" | b"VUV" | b"XAF" | b"XOF" | b"XPF" => Some(0),
+        b"BHD" | b"IQD" | b"JOD" | b"KWD" | b"LYD" | b"OMR" | b"TND" => Some(3),
+        b"CLF" | b"UYW" => Some(4),
+        other => TWO
+            .split_ascii_whitespace()
+            .any(|listed| listed.as_bytes() == other)
+            .then_some(2),
     }
 }
 
@@ -108,6 +125,14 @@ impl Money {
         }
     }
 
+    /// The same for an amount from outside: refused above [`MAX_MINOR`], on either side of zero.
+    pub fn bounded(minor: i64, currency: Currency) -> Result<Self, MoneyError> {
+        if minor.unsigned_abs() > MAX_MINOR.unsigned_abs() {
+            return Err(MoneyError::TooLarge);
+        }
+        Ok(Self::new(minor, currency))
+    }
+
     /// `units` counted with `exponent` digits behind the point, converted to the ISO exponent.
     pub fn with_exponent(units: i64, exponent: u8, currency: Currency) -> Result<Self, MoneyError> {
         let iso = currency.exponent();
@@ -115,16 +140,14 @@ impl Money {
             let factor = 10_i64
                 .checked_pow(u32::from(iso.saturating_sub(exponent)))
                 .ok_or(MoneyError::TooLarge)?;
-            return Ok(Self::new(
-                units.checked_mul(factor).ok_or(MoneyError::TooLarge)?,
-                currency,
-            ));
+            let minor = units.checked_mul(factor).ok_or(MoneyError::TooLarge)?;
+            return Self::bounded(minor, currency);
         }
         let factor = 10_i64
             .checked_pow(u32::from(exponent.saturating_sub(iso)))
             .ok_or(MoneyError::TooLarge)?;
         match (units.checked_rem(factor), units.checked_div(factor)) {
-            (Some(0), Some(minor)) => Ok(Self::new(minor, currency)),
+            (Some(0), Some(minor)) => Self::bounded(minor, currency),
             _ => Err(MoneyError::Rest),
         }
     }
@@ -150,10 +173,7 @@ impl Money {
         let minor: i64 = format!("{whole}{kept:0<places$}")
             .parse()
             .map_err(|_| MoneyError::TooLarge)?;
-        Ok(Self::new(
-            if negative { minor.saturating_neg() } else { minor },
-            currency,
-        ))
+        Self::bounded(if negative { minor.saturating_neg() } else { minor }, currency)
     }
 }
 
@@ -176,7 +196,8 @@ impl fmt::Display for Money {
 }
 
 impl<'de> Deserialize<'de> for Money {
-    /// `{minor, currency}`, with `exponent` optional; one that is not the currency's own is refused.
+    /// `{minor, currency}`, with `exponent` optional; one that is not the currency's own is refused, and so is an
+    /// amount above [`MAX_MINOR`].
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Wire {
@@ -185,7 +206,7 @@ impl<'de> Deserialize<'de> for Money {
             exponent: Option<u8>,
         }
         let wire = Wire::deserialize(deserializer)?;
-        let money = Self::new(wire.minor, wire.currency);
+        let money = Self::bounded(wire.minor, wire.currency).map_err(serde::de::Error::custom)?;
         if wire.exponent.is_some_and(|e| e != money.exponent) {
             return Err(serde::de::Error::custom("exponent is not the currency's"));
         }
@@ -224,6 +245,32 @@ mod tests {
         let ugx = Currency::new("UGX").unwrap();
         assert_eq!(Money::with_exponent(500, 2, ugx).unwrap().minor, 5);
         assert_eq!(Money::with_exponent(501, 2, ugx), Err(MoneyError::Rest));
+    }
+
+    #[test]
+    fn a_currency_nobody_lists_is_none() {
+        for unlisted in ["XYZ", "yuan", "US", "", "U\u{a3}", "CNH"] {
+            assert_eq!(Currency::new(unlisted), Err(MoneyError::Currency), "{unlisted}");
+        }
+        for (code, exponent) in [("usd", 2), ("Krw", 0), ("KWD", 3), ("CLF", 4), ("HRK", 2)] {
+            assert_eq!(Currency::new(code).unwrap().exponent(), exponent, "{code}");
+        }
+    }
+
+    #[test]
+    fn an_amount_that_sums_could_not_hold_is_refused() {
+        let cny = Currency::CNY;
+        assert_eq!(Money::bounded(MAX_MINOR, cny).unwrap().minor, MAX_MINOR);
+        for minor in [MAX_MINOR + 1, -MAX_MINOR - 1, i64::MAX, i64::MIN] {
+            assert_eq!(Money::bounded(minor, cny), Err(MoneyError::TooLarge));
+        }
+        assert_eq!(
+            Money::parse_decimal("10000000000000.01", cny),
+            Err(MoneyError::TooLarge)
+        );
+        assert_eq!(Money::with_exponent(MAX_MINOR, 0, cny), Err(MoneyError::TooLarge));
+        let text = format!("{{\"minor\":{},\"currency\":\"CNY\"}}", i64::MAX);
+        assert!(serde_json::from_str::<Money>(&text).is_err());
     }
 
     #[test]

@@ -59,4 +59,18 @@ pub struct Reading {
     pub links: Vec<(String, String)>,
     /// Why an amount could not be taken, in words: attention `amount_unreadable`, no facts.
     pub amount_unreadable: Option<String>,
+    /// Why the event, or an id in it, cannot be understood, in words: attention `event_unreadable`, no facts.
+    pub unreadable: Option<String>,
+}
+
+impl Reading {
+    /// Of a genuine event that cannot be understood: kept, published, shown to a human, never applied.
+    pub fn unreadable(provider_event_type: String, why: impl Into<String>) -> Self {
+        Self {
+            kind: "other.unreadable".to_owned(),
+            provider_event_type,
+            unreadable: Some(why.into()),
+            ..Self::default()
+        }
+    }
 }

@@ -9,12 +9,27 @@ use std::fmt::Write as _;
 /// The longest id (order, trade, refund) that is used as one, in bytes. Providers stay under 128.
 pub const MAX_ID: usize = 255;
 
-/// An id fit to be a key: `None` if empty or over [`MAX_ID`] bytes; NUL becomes U+2400 (␀).
-pub fn id(text: &str) -> Option<String> {
-    if text.is_empty() || text.len() > MAX_ID {
-        return None;
+/// Why a text that names something cannot be used as an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnfitId {
+    /// Over [`MAX_ID`] bytes: no index takes it.
+    #[error("is longer than 255 bytes")]
+    TooLong,
+    /// NUL, which a database refuses, or U+FFFD, which stands for bytes that were not text: two different ids
+    /// could have become this one.
+    #[error("holds a character that does not identify anything (NUL, or U+FFFD for bytes that are no text)")]
+    Ambiguous,
+}
+
+/// An id fit to be a key, unchanged; `None` if it is empty. An error is for a human: it must not pass in silence.
+pub fn id(text: &str) -> Result<Option<String>, UnfitId> {
+    if text.len() > MAX_ID {
+        return Err(UnfitId::TooLong);
     }
-    Some(storable(text).into_owned())
+    if text.contains(['\0', char::REPLACEMENT_CHARACTER]) {
+        return Err(UnfitId::Ambiguous);
+    }
+    Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
 /// Text fit for a column: NUL becomes U+2400 (␀), all else stays.
@@ -107,10 +122,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nul_and_length_never_reach_a_key() {
-        assert_eq!(id("a\0b").as_deref(), Some("a\u{2400}b"));
-        assert_eq!(id(""), None);
-        assert_eq!(id(&"x".repeat(256)), None);
+    fn an_id_is_used_as_it_stands_or_not_at_all() {
+        assert_eq!(id("测-1"), Ok(Some("测-1".to_owned())));
+        assert_eq!(id(&"x".repeat(255)), Ok(Some("x".repeat(255))));
+        assert_eq!(id(""), Ok(None));
+        assert_eq!(id(&"x".repeat(256)), Err(UnfitId::TooLong));
+        for odd in ["a\0b", "a\u{fffd}b"] {
+            assert_eq!(id(odd), Err(UnfitId::Ambiguous));
+        }
+        assert_eq!(id("a\u{2400}b"), Ok(Some("a\u{2400}b".to_owned())));
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub struct Judgement {
     pub verdict: Outcome,
     /// Why it was refused.
     pub reason: Option<Reason>,
-    /// The refusal in words, or which identity does not agree.
+    /// The refusal in words, or which identity does not agree, or what cannot be understood.
     pub detail: Option<String>,
     /// Whether it is about this account; `None` when refused.
     pub identity: Option<IdentityOutcome>,
@@ -97,7 +97,9 @@ impl Judgement {
                 Self {
                     verdict: Outcome::Verified,
                     reason: None,
-                    detail: detail.or_else(|| reading.amount_unreadable.clone()),
+                    detail: detail
+                        .or_else(|| reading.unreadable.clone())
+                        .or_else(|| reading.amount_unreadable.clone()),
                     identity: Some(identity),
                     event_key: Some(verified.key.clone()),
                     kind: Some(reading.kind.clone()),

@@ -20,12 +20,12 @@ const MAX_DEPTH: usize = 120;
 /// The content kept for a body that is not understood.
 pub(super) const NO_CONTENT: &[u8] = b"null";
 
-/// The reading of a verified body that is not understood: kept, published, never applied.
+/// The reading of a verified body that is not understood: kept, published, shown to a human.
 pub(super) fn unreadable() -> Reading {
-    Reading {
-        kind: "other.unreadable".to_owned(),
-        ..Reading::default()
-    }
+    Reading::unreadable(
+        String::new(),
+        "the body is no JSON that reads in one way only; its bytes are kept",
+    )
 }
 
 /// The content to store for `body`, whose readable text is `text`: none where they are the same bytes.

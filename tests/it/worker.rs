@@ -40,7 +40,10 @@ impl Provider for Scripted {
         let text = std::str::from_utf8(content).unwrap();
         let Some(n) = text.strip_prefix("paid ") else {
             assert!(text != "panic", "as the test wants it");
-            return Err(format!("cannot read {text}"));
+            return match text.strip_prefix("odd ") {
+                Some(why) => Ok(Reading::unreadable("odd".to_owned(), why)),
+                None => Err(format!("cannot read {text}")),
+            };
         };
         let amount = Money::new(8888, Currency::CNY);
         let order = format!("order-{n}");
@@ -241,6 +244,24 @@ on_both_stores! {
         assert_eq!(errors, ["account stripe/unknown is not configured", "cannot read nonsense", "reading it panicked"]);
         assert_eq!(fresh.number("select count(*) from attention where code = 'dead_letter'").await, 3);
         assert_eq!(fresh.number("select count(*) from event_outcomes where outcome = 'dead'").await, 3);
+    }
+
+    async fn a_genuine_event_that_nobody_understands_is_a_humans_and_told_once(fresh) {
+        let (mut worker, _handoffs) = embedded(&fresh.store, "one", 2);
+        let odd = Arc::new(event("odd", b"odd the order id is longer than 255 bytes"));
+        for _ in 0..2 {
+            fresh.store.insert_fresh(&[Arc::clone(&odd)], None).await.unwrap();
+            make_due(&fresh).await;
+            worker.step().await.unwrap();
+        }
+        let told = "select outcome || ': ' || reason from event_outcomes";
+        let told = fresh.texts(told).await;
+        assert_eq!(told, ["attention: genuine, but it cannot be understood: the order id is longer than 255 bytes; \
+            nothing was applied"]);
+        assert_eq!(fresh.number("select count(*) from attention where code = 'event_unreadable' and state = 'open'").await, 1);
+        for table in ["dead_letters", "orders", "facts", "outbox"] {
+            assert_eq!(fresh.number(&format!("select count(*) from {table}")).await, 0, "{table}");
+        }
     }
 
     async fn through_rabbitmq_each_order_is_announced_once(fresh) {

@@ -35,7 +35,10 @@ pub(in crate::api) struct Wish {
 
 fn order_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
-    id(&text).ok_or_else(|| D::Error::custom(format!("`order_id` must have 1 to {MAX_ID} bytes")))
+    let empty = || D::Error::custom(format!("`order_id` must have 1 to {MAX_ID} bytes"));
+    id(&text)
+        .map_err(|why| D::Error::custom(format!("`order_id` {why}")))?
+        .ok_or_else(empty)
 }
 
 fn price<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Money, D::Error> {

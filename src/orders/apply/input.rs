@@ -44,17 +44,26 @@ impl Input {
     pub(super) fn of_event(item: &Item<'_>, accepted: &BTreeSet<String>) -> Self {
         let (event, reading) = (item.event, item.reading);
         let key = event.key.as_str();
-        let refusal = match (&reading.identity, &reading.amount_unreadable) {
-            (Identity::Mismatch(what), _) if !accepted.contains(key) => Some(Refusal {
-                code: AttentionCode::IdentityMismatch,
+        let refuse = |code, explanation| {
+            Some(Refusal {
+                code,
                 source: key.to_owned(),
-                explanation: format!("genuine, but not about this account: {what}; it was not applied"),
-            }),
-            (_, Some(why)) => Some(Refusal {
-                code: AttentionCode::AmountUnreadable,
-                source: key.to_owned(),
-                explanation: format!("an amount cannot be taken as it stands: {why}; nothing was applied"),
-            }),
+                explanation,
+            })
+        };
+        let refusal = match (&reading.identity, &reading.unreadable, &reading.amount_unreadable) {
+            (Identity::Mismatch(what), ..) if !accepted.contains(key) => refuse(
+                AttentionCode::IdentityMismatch,
+                format!("genuine, but not about this account: {what}; it was not applied"),
+            ),
+            (_, Some(why), _) => refuse(
+                AttentionCode::EventUnreadable,
+                format!("genuine, but it cannot be understood: {why}; nothing was applied"),
+            ),
+            (_, None, Some(why)) => refuse(
+                AttentionCode::AmountUnreadable,
+                format!("an amount cannot be taken as it stands: {why}; nothing was applied"),
+            ),
             _ => None,
         };
         let mut input = Self {

@@ -92,7 +92,9 @@ pub(super) struct Owner {
 pub(super) fn read(content: &[u8], owner: &Owner) -> Result<Reading, String> {
     let parameters: BTreeMap<String, String> =
         serde_json::from_slice(content).map_err(|_| "the content is not a JSON object of text".to_owned())?;
-    Ok(Parameters(parameters).reading(owner))
+    let parameters = Parameters(parameters);
+    let read = parameters.reading(owner);
+    Ok(read.unwrap_or_else(|why| Reading::unreadable(parameters.event_type(), why)))
 }
 
 struct Parameters(BTreeMap<String, String>);
@@ -113,25 +115,28 @@ impl Parameters {
             .filter(|value| !value.is_empty())
     }
 
-    fn id(&self, name: &str) -> Option<String> {
-        self.get(name).and_then(text::id)
+    fn id(&self, name: &str) -> Result<Option<String>, String> {
+        text::id(self.get(name).unwrap_or_default()).map_err(|why| format!("{name} {why}"))
+    }
+
+    fn event_type(&self) -> String {
+        let named = ["trade_status", "notify_type", "method"]
+            .into_iter()
+            .find_map(|name| self.get(name));
+        text::storable(text::cut(named.unwrap_or("unknown"), MAX_TYPE)).into_owned()
     }
 
     fn time(&self, name: &str) -> Option<Timestamp> {
         self.get(name).and_then(time)
     }
 
-    fn reading(&self, owner: &Owner) -> Reading {
+    fn reading(&self, owner: &Owner) -> Result<Reading, String> {
         let status = self.get("trade_status");
-        let event_type = status
-            .or_else(|| self.get("notify_type"))
-            .or_else(|| self.get("method"))
-            .unwrap_or("unknown");
         let mut reading = Reading {
-            provider_event_type: text::storable(text::cut(event_type, MAX_TYPE)).into_owned(),
-            order_id: self.id("out_trade_no"),
-            trade_id: self.id("trade_no"),
-            refund_id: self.id("out_biz_no"),
+            provider_event_type: self.event_type(),
+            order_id: self.id("out_trade_no")?,
+            trade_id: self.id("trade_no")?,
+            refund_id: self.id("out_biz_no")?,
             identity: self.identity(owner),
             ..Reading::default()
         };
@@ -157,7 +162,7 @@ impl Parameters {
             }
         }
         reading.occurred_at = self.occurred_at(&reading.kind);
-        reading
+        Ok(reading)
     }
 
     fn identity(&self, owner: &Owner) -> Identity {
@@ -390,7 +395,7 @@ mod tests {
 
     #[test]
     fn money_that_does_not_fit_is_left_to_a_human() {
-        for bad in ["88.888", "1e2", "-1.00", "", "８８"] {
+        for bad in ["88.888", "1e2", "-1.00", "", "８８", "10000000000000.01"] {
             let reading = read_pairs(&[("trade_status", "TRADE_SUCCESS"), ("total_amount", bad)]);
             assert!(reading.amount_unreadable.is_some(), "{bad}");
             assert!(reading.facts.is_empty() && reading.amount.is_none());
@@ -405,8 +410,33 @@ mod tests {
             ("total_amount", "500"),
         ]);
         assert_eq!(other.amount.unwrap().to_string(), "500 JPY");
-        let bad = read_pairs(&[("trade_status", "TRADE_SUCCESS"), ("trans_currency", "yuan")]);
-        assert!(bad.amount_unreadable.is_some());
+        for unknown in ["yuan", "XYZ"] {
+            let bad = read_pairs(&[("trade_status", "TRADE_SUCCESS"), ("trans_currency", unknown)]);
+            assert!(
+                bad.amount_unreadable.is_some() && bad.facts.is_empty(),
+                "{unknown}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_id_that_cannot_be_used_is_said_and_nothing_else_is() {
+        for (name, value, why) in [
+            ("out_trade_no", "x".repeat(256), "out_trade_no is longer"),
+            ("trade_no", "T\u{fffd}".to_owned(), "trade_no holds a character"),
+            ("out_biz_no", "R\0".to_owned(), "out_biz_no holds a character"),
+        ] {
+            let reading = read_pairs(&[("trade_status", "TRADE_SUCCESS"), (name, &value)]);
+            assert!(
+                reading.unreadable.is_some_and(|said| said.starts_with(why)),
+                "{name}"
+            );
+            assert!(reading.facts.is_empty() && reading.links.is_empty());
+            assert_eq!(
+                (&*reading.kind, &*reading.provider_event_type),
+                ("other.unreadable", "TRADE_SUCCESS")
+            );
+        }
     }
 
     #[test]

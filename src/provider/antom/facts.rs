@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::event::{Currency, Fact, FactKind, Money, Reading, text};
+use crate::event::{Currency, EventKey, Fact, FactKind, Money, Reading, text};
 use crate::provider::json;
 use crate::time::Timestamp;
 
@@ -27,7 +27,7 @@ impl Body {
         let about = ["captureId", "refundId", "paymentId"]
             .into_iter()
             .find_map(|name| self.text(name))?;
-        Some(format!("{}:{about}:{}", self.text("notifyType")?, self.status()?))
+        EventKey::joined(&[self.text("notifyType")?, about, self.status()?])
     }
 
     fn text(&self, name: &str) -> Option<&str> {
@@ -37,8 +37,8 @@ impl Body {
             .filter(|value| !value.is_empty())
     }
 
-    fn id(&self, name: &str) -> Option<String> {
-        self.text(name).and_then(text::id)
+    fn id(&self, name: &str) -> Result<Option<String>, String> {
+        text::id(self.text(name).unwrap_or_default()).map_err(|why| format!("{name} {why}"))
     }
 
     fn result(&self, name: &str) -> Option<&str> {
@@ -71,22 +71,31 @@ impl Body {
             _ => None,
         };
         let minor = minor.ok_or_else(|| format!("{name}.value is not a whole number of minor units"))?;
-        Ok(Money::new(minor, currency))
+        Money::bounded(minor, currency).map_err(|e| format!("{name}.value is {e}"))
     }
 
     /// What the event says.
     pub(super) fn reading(&self) -> Reading {
+        let read = self.understood();
+        read.unwrap_or_else(|why| Reading::unreadable(self.event_type(), why))
+    }
+
+    fn event_type(&self) -> String {
         let event_type = self
             .text("notifyType")
             .or_else(|| self.text("disputeNotificationType"))
             .unwrap_or("unknown");
-        let event_type = text::storable(text::cut(event_type, MAX_TYPE)).into_owned();
+        text::storable(text::cut(event_type, MAX_TYPE)).into_owned()
+    }
+
+    fn understood(&self) -> Result<Reading, String> {
+        let event_type = self.event_type();
         let mut reading = Reading {
             kind: format!("other.{}", event_type.to_lowercase()),
             provider_event_type: event_type,
-            order_id: self.id("paymentRequestId"),
-            trade_id: self.id("paymentId"),
-            refund_id: self.id("refundId"),
+            order_id: self.id("paymentRequestId")?,
+            trade_id: self.id("paymentId")?,
+            refund_id: self.id("refundId")?,
             occurred_at: self.time(&["refundTime", "captureTime", "paymentTime", "paymentCreateTime"]),
             ..Reading::default()
         };
@@ -109,7 +118,7 @@ impl Body {
                 _ => reading.facts = self.fact(said, &reading).into_iter().collect(),
             }
         }
-        reading
+        Ok(reading)
     }
 
     /// payhook's type and the fact that goes with it, for the types that are mapped.
@@ -250,6 +259,27 @@ mod tests {
     }
 
     #[test]
+    fn an_id_that_cannot_be_used_is_said_and_nothing_else_is() {
+        for (name, value) in [
+            ("paymentRequestId", "x".repeat(256)),
+            ("paymentId", "T\u{fffd}".to_owned()),
+        ] {
+            let body = body(&format!(
+                r#"{{"notifyType":"PAYMENT_RESULT","result":{{"resultStatus":"S"}},"{name}":"{value}",
+                   "paymentAmount":{{"currency":"SGD","value":"8888"}}}}"#
+            ));
+            let reading = body.reading();
+            assert!(
+                reading.unreadable.is_some_and(|said| said.starts_with(name)),
+                "{name}"
+            );
+            assert_eq!((&*reading.kind, reading.facts.len()), ("other.unreadable", 0));
+        }
+        let colon = payment("PAYMENT_RESULT", "S:T");
+        assert_eq!(colon.2, None, "two lists of parts would give one key");
+    }
+
+    #[test]
     fn money_that_does_not_fit_is_left_to_a_human() {
         for value in [
             r#""88.88""#,
@@ -259,6 +289,7 @@ mod tests {
             r#""""#,
             "null",
             r#""99999999999999999999""#,
+            r#""1000000000000001""#,
         ] {
             let reading = body(&format!(
                 r#"{{"notifyType":"PAYMENT_RESULT","result":{{"resultStatus":"S"}},"paymentId":"T",

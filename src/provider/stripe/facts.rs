@@ -19,15 +19,26 @@ pub(super) struct Rules {
     pub(super) livemode: Option<bool>,
 }
 
-/// Reads one event; an error is a reason in words.
-pub(super) fn read(payload: &Payload<'_>, rules: &Rules) -> Result<Reading, String> {
+/// Reads one event.
+pub(super) fn read(payload: &Payload<'_>, rules: &Rules) -> Reading {
+    let read = understood(payload, rules);
+    read.unwrap_or_else(|why| Reading::unreadable(provider_event_type(payload), why))
+}
+
+fn provider_event_type(payload: &Payload<'_>) -> String {
+    let event_type = payload.kind().unwrap_or_default();
+    text::cut(&text::storable(&event_type), 128).to_owned()
+}
+
+/// An error is a reason in words.
+fn understood(payload: &Payload<'_>, rules: &Rules) -> Result<Reading, String> {
     let event_type = payload.kind().unwrap_or_default();
     let mut reading = Reading {
         kind: format!(
             "other.{}",
             text::cut(&text::storable(&event_type.to_lowercase()), 128)
         ),
-        provider_event_type: text::cut(&text::storable(&event_type), 128).to_owned(),
+        provider_event_type: provider_event_type(payload),
         occurred_at: created(payload.created),
         identity: identity(raw_json::boolean(payload.livemode), rules.livemode),
         ..Reading::default()
@@ -41,10 +52,12 @@ pub(super) fn read(payload: &Payload<'_>, rules: &Rules) -> Result<Reading, Stri
     if let (Some(trade), Some(order)) = (&reading.trade_id, &reading.order_id) {
         reading.links.push((trade.clone(), order.clone()));
     }
-    let attempt = object
-        .latest_charge()
-        .or_else(|| text::id(&payload.id()?))
-        .unwrap_or_default();
+    let attempt = match object.latest_charge() {
+        Some(charge) => charge,
+        None => text::id(&payload.id().unwrap_or_default())
+            .map_err(|why| format!("id {why}"))?
+            .unwrap_or_default(),
+    };
     let case = Case {
         object: &object,
         trade: reading.trade_id.as_deref(),
@@ -89,8 +102,9 @@ fn order_id(object: &RawValue, paths: &[String]) -> Result<Option<String>, Strin
     for path in paths {
         let value = at_path(object, path).map_err(|_| format!("{path} is not to be read in one way only"))?;
         let id = raw_json::text(value).or_else(|| raw_json::integer(value).map(|n| n.to_string().into()));
-        if let Some(id) = id.and_then(|id| text::id(&id)) {
-            return Ok(Some(id));
+        let id = text::id(&id.unwrap_or_default()).map_err(|why| format!("{path} {why}"))?;
+        if id.is_some() {
+            return Ok(id);
         }
     }
     Ok(None)

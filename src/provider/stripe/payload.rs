@@ -131,7 +131,16 @@ pub(super) struct Object<'a> {
 impl<'a> Object<'a> {
     /// Reads `data.object`; an error is a reason in words.
     pub(super) fn read(object: &'a RawValue) -> Result<Self, String> {
-        serde_json::from_str(object.get()).map_err(|error| shape(&error))
+        let object: Self = serde_json::from_str(object.get()).map_err(|error| shape(&error))?;
+        for (name, member) in [
+            ("id", object.id),
+            ("charge", object.charge),
+            ("latest_charge", object.latest_charge),
+            ("payment_intent", object.payment_intent),
+        ] {
+            text::id(&named(member).unwrap_or_default()).map_err(|why| format!("{name} {why}"))?;
+        }
+        Ok(object)
     }
 
     /// Its own id.
@@ -155,15 +164,20 @@ impl<'a> Object<'a> {
     }
 }
 
-/// An id, or the id of an expanded resource, fit to be a key.
+/// An id, fit to be a key: [`Object::read`] has seen to that.
 fn reference(value: Option<&RawValue>) -> Option<String> {
+    text::id(&named(value)?).ok().flatten()
+}
+
+/// An id, or the id of an expanded resource.
+fn named(value: Option<&RawValue>) -> Option<Cow<'_, str>> {
     let value = value?;
     let id = if value.get().starts_with('{') {
         raw_json::member(value, "id").ok().flatten()
     } else {
         Some(value)
     };
-    text::id(&raw_json::text(id)?)
+    raw_json::text(id)
 }
 
 /// Where the JSON cannot be read, without a word of what it says.

@@ -543,11 +543,58 @@ fn the_order_id_is_the_first_present_of_the_paths() {
         named(json!({ "metadata": null, "client_reference_id": null })),
         None
     );
-    assert_eq!(
-        named(json!({ "metadata": { "order_id": "a\u{0}b" } })).as_deref(),
-        Some("a\u{2400}b")
-    );
     assert_eq!(named(json!({ "metadata.order_id": 17 })).as_deref(), Some("17"));
+}
+
+#[test]
+fn an_id_that_cannot_be_used_is_said_and_nothing_else_is() {
+    let long = "x".repeat(256);
+    for (change, why) in [
+        (
+            json!({ "metadata": { "order_id": long } }),
+            "metadata.order_id is longer than 255 bytes",
+        ),
+        (
+            json!({ "metadata": { "order_id": "a\u{0}b" } }),
+            "metadata.order_id holds a character",
+        ),
+        (
+            json!({ "metadata": { "order_id": "a\u{fffd}b" }, "client_reference_id": "B" }),
+            "metadata.order_id holds",
+        ),
+        (json!({ "id": long }), "id is longer"),
+    ] {
+        let body = event("payment_intent.succeeded", &intent(&change)).to_string();
+        let verified = stripe().verify(&signed(body.as_bytes())).unwrap();
+        let reading = verified.reading;
+        assert!(
+            reading
+                .unreadable
+                .as_ref()
+                .is_some_and(|said| said.starts_with(why)),
+            "{reading:?}"
+        );
+        assert!(reading.facts.is_empty() && reading.links.is_empty() && reading.order_id.is_none());
+        assert_eq!(reading.provider_event_type, "payment_intent.succeeded");
+        assert_eq!(verified.content, None, "the body itself is readable");
+        assert_eq!(stripe().read(body.as_bytes(), "").unwrap(), reading);
+    }
+}
+
+#[test]
+fn ids_that_are_no_text_do_not_meet_in_one_event() {
+    let body = event("payment_intent.created", &json!({ "id": "pi_1" })).to_string();
+    let id = body.find("evt_").unwrap();
+    let with = |byte: u8| {
+        let mut body = body.clone().into_bytes();
+        body[id] = byte;
+        stripe().verify(&signed(&body)).unwrap()
+    };
+    let (one, other) = (with(0xfe), with(0xff));
+    assert!(one.key.as_str().contains(":sha256:"), "{}", one.key);
+    assert_ne!(one.key, other.key);
+    assert_eq!(one.key, with(0xfe).key, "the same again is the same event");
+    assert!(!one.fingerprint.agrees_with(&other.fingerprint));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::event::{Currency, Fact, FactKind, Fingerprint, Identity, Money, Reading, text};
+use crate::event::{Currency, EventKey, Fact, FactKind, Fingerprint, Identity, Money, Reading, text};
 use crate::provider::raw_json;
 use crate::time::parse_local;
 
@@ -85,6 +85,10 @@ impl Code {
     }
 }
 
+fn event_type(resp_code: &str) -> String {
+    text::cut(&text::storable(resp_code), 128).to_owned()
+}
+
 fn all_digits(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit())
 }
@@ -107,35 +111,58 @@ impl<'a> Claims<'a> {
 
     /// `{invoiceNo}:{tranRef}:{respCode}`, and the amount where several of one code are legitimate.
     pub(super) fn key_id(&self) -> Option<String> {
-        let invoice = written(self.invoice_no).filter(|id| !id.is_empty())?;
-        let tran_ref = written(self.tran_ref).filter(|id| !id.is_empty())?;
-        let code = written(self.resp_code).filter(|code| !code.is_empty())?;
-        let id = format!("{invoice}:{tran_ref}:{code}");
+        let invoice = written(self.invoice_no)?;
+        let tran_ref = written(self.tran_ref)?;
+        let code = written(self.resp_code)?;
         if Code::of(&code) == Code::Refunded {
-            Some(format!("{id}:{}", written(self.amount)?))
+            EventKey::joined(&[&invoice, &tran_ref, &code, &written(self.amount)?])
         } else {
-            Some(id)
+            EventKey::joined(&[&invoice, &tran_ref, &code])
         }
     }
 
     /// What they say.
     pub(super) fn reading(&self, rules: &Rules) -> Reading {
+        let read = self.understood(rules);
+        read.unwrap_or_else(|why| Reading::unreadable(event_type(&self.resp_code()), why))
+    }
+
+    fn order_id(&self) -> Result<Option<String>, String> {
+        let invoice = written(self.invoice_no).unwrap_or_default();
+        text::id(&invoice).map_err(|why| format!("invoiceNo {why}"))
+    }
+
+    /// `merchantID:invoiceNo:tranRef`; a `:` in the first or the last would let two payments have one id.
+    fn trade_id(&self, merchant: &str, order: &str) -> Result<Option<String>, String> {
+        let tran_ref = written(self.tran_ref)
+            .filter(|id| !id.is_empty())
+            .unwrap_or(Cow::Borrowed("-"));
+        for (name, part) in [("merchantID", merchant), ("tranRef", &*tran_ref)] {
+            if part.contains(':') {
+                return Err(format!(
+                    "{name} holds a ':', so that it does not identify a payment"
+                ));
+            }
+        }
+        text::id(&format!("{merchant}:{order}:{tran_ref}"))
+            .map_err(|why| format!("merchantID:invoiceNo:tranRef {why}"))
+    }
+
+    fn understood(&self, rules: &Rules) -> Result<Reading, String> {
         let resp_code = self.resp_code();
         let code = Code::of(&resp_code);
         let merchant = written(self.merchant_id).unwrap_or(Cow::Borrowed(&rules.merchant_id));
-        let order_id = written(self.invoice_no).and_then(|id| text::id(&id));
+        let order_id = self.order_id()?;
         let at = raw_json::text(self.transaction_date_time)
             .filter(|text| text.len() == 14 && all_digits(text))
             .and_then(|text| parse_local("%Y%m%d%H%M%S", &text, rules.utc_offset_minutes));
-        let trade_id = order_id.as_deref().and_then(|order| {
-            let tran_ref = written(self.tran_ref)
-                .filter(|id| !id.is_empty())
-                .unwrap_or(Cow::Borrowed("-"));
-            text::id(&format!("{merchant}:{order}:{tran_ref}"))
-        });
+        let trade_id = match order_id.as_deref() {
+            Some(order) => self.trade_id(&merchant, order)?,
+            None => None,
+        };
         let mut reading = Reading {
             kind: text::cut(&text::storable(&code.kind(&resp_code)), 128).to_owned(),
-            provider_event_type: text::cut(&text::storable(&resp_code), 128).to_owned(),
+            provider_event_type: event_type(&resp_code),
             links: trade_id.clone().zip(order_id.clone()).into_iter().collect(),
             occurred_at: at,
             identity: identity(&merchant, rules),
@@ -151,7 +178,7 @@ impl<'a> Claims<'a> {
             Err(why) if code.moves_money() => reading.amount_unreadable = Some(why),
             Err(_) => self.state(&mut reading, code, None),
         }
-        reading
+        Ok(reading)
     }
 
     /// Puts the facts of `code` into `reading`.

@@ -236,6 +236,33 @@ fn signed_claims_that_cannot_be_understood_are_kept() {
 }
 
 #[test]
+fn ids_that_do_not_identify_are_said_and_give_no_key() {
+    let with = |name: &str, value: &str| {
+        let mut claims = claims("0000", &json!("1.00"));
+        claims[name] = value.into();
+        verified(&claims)
+    };
+    for (name, value) in [
+        ("invoiceNo", "x".repeat(256)),
+        ("tranRef", "1:2".to_owned()),
+        ("invoiceNo", "a\0".to_owned()),
+    ] {
+        let verified = with(name, &value);
+        assert!(
+            verified
+                .reading
+                .unreadable
+                .is_some_and(|said| said.contains(name)),
+            "{name}"
+        );
+        assert!(verified.reading.facts.is_empty() && verified.key.as_str().contains(":sha256:"));
+    }
+    // Joined, both would be ORDER:1:2868821:0000.
+    let (one, other) = (with("invoiceNo", "ORDER:1"), with("tranRef", "1:2868821"));
+    assert!(one.reading.unreadable.is_none() && one.key != other.key);
+}
+
+#[test]
 fn a_repeat_agrees_whatever_its_layout_and_other_claims_do_not() {
     let first = claims("0000", &json!("1.00"));
     let pretty = serde_json::to_string_pretty(&first).unwrap();

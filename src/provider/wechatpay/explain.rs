@@ -73,7 +73,7 @@ fn walk(account: &WechatPay, notification: &Notification, told: &mut Explanation
         format!("opens to {} bytes", opened.resource.len())
     })?;
     told.reading(
-        &account.read_or_say(&opened.resource, &opened.event_type),
+        &account.reading(&opened.resource, &opened.event_type),
         opened.key.as_str(),
     );
     Ok(())

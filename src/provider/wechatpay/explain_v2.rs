@@ -46,10 +46,7 @@ fn walk(account: &WechatPay, fields: &Fields, told: &mut Explanation) -> Result<
     let key = v2::event_key(&account.scope.account, &opened.content, &opened.fingerprint);
     let event_type = facts_v2::event_type(&opened.content).to_owned();
     let content = serde_json::Value::Object(opened.content).to_string();
-    told.reading(
-        &account.read_or_say(content.as_bytes(), &event_type),
-        key.as_str(),
-    );
+    told.reading(&account.reading(content.as_bytes(), &event_type), key.as_str());
     Ok(())
 }
 

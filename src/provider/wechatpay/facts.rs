@@ -20,8 +20,8 @@ pub(super) fn read(scope: &Scope, resource: &[u8], event_type: &str) -> Result<R
     );
     let mut reading = scope::other(event_type, identity);
     reading.occurred_at = time_of(&resource);
-    reading.order_id = id_of(&resource, "out_trade_no");
-    reading.trade_id = id_of(&resource, "transaction_id");
+    reading.order_id = id_of(&resource, "out_trade_no")?;
+    reading.trade_id = id_of(&resource, "transaction_id")?;
     reading
         .links
         .extend(reading.trade_id.clone().zip(reading.order_id.clone()));
@@ -68,12 +68,12 @@ fn combined(
     orders: &[Value],
     mut reading: Reading,
 ) -> Result<Reading, String> {
-    reading.subject = id_of(resource, "combine_out_trade_no");
+    reading.subject = id_of(resource, "combine_out_trade_no")?;
     (reading.order_id, reading.trade_id) = (None, None);
     reading.links.clear();
     for order in orders {
         let order = order.as_object().ok_or("a sub order is not an object")?;
-        let (order_id, trade_id) = (id_of(order, "out_trade_no"), id_of(order, "transaction_id"));
+        let (order_id, trade_id) = (id_of(order, "out_trade_no")?, id_of(order, "transaction_id")?);
         reading.links.extend(trade_id.clone().zip(order_id.clone()));
         let paid = text_of(order, "trade_state") == Some("SUCCESS");
         let amount = match amount_of(scope, order, "total_amount") {
@@ -115,7 +115,7 @@ fn combined(
 
 /// One refund; whatever became of it, the trade had been paid.
 fn refund(scope: &Scope, resource: &Object, mut reading: Reading) -> Result<Reading, String> {
-    let refund_id = id_of(resource, "refund_id").ok_or("a refund without a refund_id")?;
+    let refund_id = id_of(resource, "refund_id")?.ok_or("a refund without a refund_id")?;
     let trade_id = reading
         .trade_id
         .clone()

@@ -37,8 +37,8 @@ pub(super) fn read(scope: &Scope, content: &[u8]) -> Result<Reading, String> {
     let content = json::object(content).map_err(|e| format!("the content is {e}"))?;
     let identity = scope.identity(first_of(&content, &["mch_id"]), first_of(&content, &["appid"]));
     let mut reading = scope::other(event_type(&content), identity);
-    reading.order_id = id_of(&content, "out_trade_no");
-    reading.trade_id = id_of(&content, "transaction_id");
+    reading.order_id = id_of(&content, "out_trade_no")?;
+    reading.trade_id = id_of(&content, "transaction_id")?;
     if content.contains_key("refund_status") {
         return refund(scope, &content, reading);
     }
@@ -99,7 +99,7 @@ fn failed(scope: &Scope, content: &Object, mut reading: Reading) -> Reading {
 }
 
 fn refund(scope: &Scope, content: &Object, mut reading: Reading) -> Result<Reading, String> {
-    let refund_id = id_of(content, "refund_id").ok_or("a refund without a refund_id")?;
+    let refund_id = id_of(content, "refund_id")?.ok_or("a refund without a refund_id")?;
     let trade_id = reading
         .trade_id
         .clone()

@@ -56,7 +56,7 @@ impl WechatPay {
         headers.check_signature(held, &notification.body)?;
         headers.check_window(notification)?;
         let opened = v3::open(&self.scope.account, &keys.resource, &notification.body)?;
-        let reading = self.read_or_say(&opened.resource, &opened.event_type);
+        let reading = self.reading(&opened.resource, &opened.event_type);
         Ok(Verified::new(
             opened.key,
             opened.fingerprint,
@@ -72,7 +72,7 @@ impl WechatPay {
         let key = v2::event_key(&self.scope.account, &opened.content, &opened.fingerprint);
         let event_type = facts_v2::event_type(&opened.content).to_owned();
         let content = serde_json::Value::Object(opened.content).to_string();
-        let reading = self.read_or_say(content.as_bytes(), &event_type);
+        let reading = self.reading(content.as_bytes(), &event_type);
         let content = Some(Bytes::from(content));
         Ok(Verified::new(
             key,
@@ -84,16 +84,15 @@ impl WechatPay {
         ))
     }
 
-    /// A genuine event that can't be understood is still an event: kept, published, moving nothing.
-    fn read_or_say(&self, content: &[u8], event_type: &str) -> Reading {
+    fn reading(&self, content: &[u8], event_type: &str) -> Reading {
         // As it will be stored, so that every later reading begins with the same words.
-        let provider_event_type = scope::event_type(event_type);
-        let read = self.read(content, &provider_event_type);
-        read.unwrap_or_else(|_| Reading {
-            kind: "other.unreadable".to_owned(),
-            provider_event_type,
-            ..Reading::default()
-        })
+        let event_type = scope::event_type(event_type);
+        let read = if facts_v2::is_v2(content, &event_type) {
+            facts_v2::read(&self.scope, content)
+        } else {
+            facts::read(&self.scope, content, &event_type)
+        };
+        read.unwrap_or_else(|why| Reading::unreadable(event_type, why))
     }
 }
 
@@ -112,11 +111,7 @@ impl Provider for WechatPay {
     }
 
     fn read(&self, content: &[u8], provider_event_type: &str) -> Result<Reading, String> {
-        if facts_v2::is_v2(content, provider_event_type) {
-            facts_v2::read(&self.scope, content)
-        } else {
-            facts::read(&self.scope, content, provider_event_type)
-        }
+        Ok(self.reading(content, provider_event_type))
     }
 
     fn ack(&self, verdict: Verdict, body: &[u8]) -> Ack {

@@ -73,9 +73,9 @@ pub(super) fn first_of<'a>(object: &'a Object, names: &[&'static str]) -> Option
         .find_map(|name| text_of(object, name).map(|found| (*name, found)))
 }
 
-/// The id in member `name`, fit to be a key.
-pub(super) fn id_of(object: &Object, name: &str) -> Option<String> {
-    text_of(object, name).and_then(text::id)
+/// The id in member `name`, fit to be a key, or why it is not.
+pub(super) fn id_of(object: &Object, name: &str) -> Result<Option<String>, String> {
+    text::id(text_of(object, name).unwrap_or_default()).map_err(|why| format!("{name} {why}"))
 }
 
 /// `minor` as money, or why not: negative amounts do not occur.
@@ -83,5 +83,5 @@ pub(super) fn money(minor: Option<i64>, field: &str, currency: Currency) -> Resu
     let minor = minor
         .filter(|minor| *minor >= 0)
         .ok_or_else(|| format!("{field} is not a whole amount"))?;
-    Ok(Money::new(minor, currency))
+    Money::bounded(minor, currency).map_err(|why| format!("{field} is {why}"))
 }

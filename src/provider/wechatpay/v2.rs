@@ -163,9 +163,9 @@ pub(super) fn sign(method: Method, fields: &Fields, key: &[u8]) -> String {
 /// transaction, the payment that follows would look like its duplicate.
 pub(super) fn event_key(account: &str, content: &Object, fingerprint: &Fingerprint) -> EventKey {
     let id = match (text_of(content, "refund_status"), text_of(content, "refund_id")) {
-        (Some(status), Some(refund)) => Some(format!("refund:{refund}:{status}")),
+        (Some(status), Some(refund)) => EventKey::joined(&["refund", refund, status]),
         (None, _) if succeeded(content) => {
-            text_of(content, "transaction_id").map(|trade| format!("pay:{trade}"))
+            text_of(content, "transaction_id").and_then(|trade| EventKey::joined(&["pay", trade]))
         }
         _ => None,
     };

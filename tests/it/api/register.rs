@@ -118,6 +118,8 @@ on_both_stores! {
             json!({"order_id": "O", "amount": {"minor": -1, "currency": "CNY"}}),
             json!({"order_id": "O", "amount": {"minor": 1.5, "currency": "CNY"}}),
             json!({"order_id": "O", "amount": {"minor": 1, "currency": "RMB!"}}),
+            json!({"order_id": "O", "amount": {"minor": 1, "currency": "XYZ"}}),
+            json!({"order_id": "O\u{0}", "amount": good}),
             json!({"order_id": "O", "amount": {"minor": 1, "currency": "CNY", "exponent": 3}}),
             json!({"order_id": "O", "amount": {"minor": 9_007_199_254_740_993_i64, "currency": "CNY"}})] {
             let answer = api.post(OPERATOR, "/v1/orders", "one", &body).await;

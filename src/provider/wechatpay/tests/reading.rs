@@ -236,7 +236,22 @@ fn unknown_products_and_unreadable_texts_are_still_events() {
     }
     let mut nameless = payment();
     nameless.as_object_mut().unwrap().remove("transaction_id");
-    assert_eq!(read("TRANSACTION.SUCCESS", &nameless).kind, "other.unreadable");
+    let nameless = read("TRANSACTION.SUCCESS", &nameless);
+    assert_eq!(
+        (&*nameless.kind, nameless.unreadable.as_deref()),
+        ("other.unreadable", Some("a payment without a transaction_id"))
+    );
+    for (field, id) in [
+        ("/out_trade_no", "x".repeat(256)),
+        ("/transaction_id", "4200\0".to_owned()),
+    ] {
+        let odd = read("TRANSACTION.SUCCESS", &changed(payment(), field, json!(id)));
+        assert!(
+            odd.unreadable.is_some_and(|said| said.starts_with(&field[1..])),
+            "{field}"
+        );
+        assert!(odd.facts.is_empty() && odd.links.is_empty());
+    }
 }
 
 #[test]
