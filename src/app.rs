@@ -277,6 +277,8 @@ async fn receive(
         clock.clone(),
         Arc::clone(shared.health),
     );
+    let (noting, stop) = (ingress.key_uses.clone(), public.stop.clone());
+    public.tasks.spawn(noting.run(shared.store.clone(), stop));
     let notify = bind(server.notify_addr, server, server.max_connections).await?;
     let addr = address(&notify, server.notify_addr)?;
     public

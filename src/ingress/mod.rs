@@ -6,6 +6,7 @@
 
 mod body;
 mod committer;
+mod key_uses;
 mod origin;
 pub mod quarantine;
 pub mod receive;
@@ -18,6 +19,7 @@ use arc_swap::ArcSwap;
 use axum::Router;
 use tokio::sync::Semaphore;
 
+pub use key_uses::KeyUses;
 pub use quarantine::Quarantine;
 pub use recorder::{Recorder, RecorderOptions, Unrecorded};
 
@@ -41,6 +43,8 @@ pub struct Ingress {
     pub clock: Clock,
     /// Whether the drain has begun: then new requests are answered 503, and those that were taken as ever.
     pub health: Arc<Health>,
+    /// Which keys verified what came last; somebody must write it ([`KeyUses::run`]).
+    pub key_uses: KeyUses,
     in_flight: Arc<Semaphore>,
 }
 
@@ -62,6 +66,7 @@ impl Ingress {
             server: Arc::new(server),
             clock,
             health,
+            key_uses: KeyUses::default(),
         }
     }
 

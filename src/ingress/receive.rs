@@ -55,7 +55,7 @@ fn segments(path: &str) -> Option<(&str, &str)> {
 }
 
 impl Ingress {
-    async fn answer(&self, account: &Registered, request: Request) -> Response {
+    async fn answer(&self, account: &Arc<Registered>, request: Request) -> Response {
         let received_at = self.clock.now();
         let (head, request_body) = request.into_parts();
         let permit = self.in_flight.try_acquire();
@@ -91,7 +91,12 @@ impl Ingress {
         body::read(body, self.server.max_body, self.server.body_timeout).await
     }
 
-    async fn record(&self, account: &Registered, notification: &Notification, verified: Verified) -> Verdict {
+    async fn record(
+        &self,
+        account: &Arc<Registered>,
+        notification: &Notification,
+        verified: Verified,
+    ) -> Verdict {
         if let Some(signed_at) = verified.signed_at {
             let offset = notification.received_at.micros_since(signed_at);
             gauge!(names::CLOCK_OFFSET, "provider" => account.provider.as_str()).set(seconds(offset));
@@ -103,6 +108,8 @@ impl Ingress {
             "key" => verified.key_id.clone()
         )
         .set(seconds(notification.received_at.micros()));
+        self.key_uses
+            .note(account, &verified.key_id, notification.received_at);
         let event = Arc::new(account.event(notification, verified));
         let key = event.key.clone();
         match self.recorder.record(event).await {

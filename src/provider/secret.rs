@@ -34,6 +34,7 @@ impl Secret {
             id: id.to_owned(),
             kind: "hmac secret".to_owned(),
             fingerprint: mac::secret_fingerprint(text),
+            verifies: true,
             subject: None,
             expires_at: None,
         };

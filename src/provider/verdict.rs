@@ -142,6 +142,8 @@ pub struct KeyInfo {
     pub kind: String,
     /// First 16 hex digits of the SHA-256 of the public key's DER, or of the secret with a fixed prefix.
     pub fingerprint: String,
+    /// Whether it is for verifying, and not only for opening what another key verified.
+    pub verifies: bool,
     /// A certificate's subject, for people.
     pub subject: Option<String>,
     /// A certificate's end of validity.

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 
-use super::schema::{Schema, of_postgres, of_sqlite};
-use super::{StoreError, StoreOptions, postgres, sqlite};
+use super::key_uses::KeyUse;
+use super::schema::Schema;
+use super::{StoreError, StoreOptions, key_uses, postgres, schema, sqlite};
 
 // `reset_val` is what the server, database and role say; payhook's own sessions raise `synchronous_commit`.
 const SETTINGS: &str = "select name, reset_val from pg_settings
@@ -27,6 +28,8 @@ pub enum Inspection {
         schema: Schema,
         /// What the server, or the file and payhook's own connection to it, is set to: (name, value).
         settings: Vec<(String, String)>,
+        /// When each key last verified something; `None` while the schema is too old to know.
+        key_uses: Option<Vec<KeyUse>>,
     },
     /// A SQLite file that the first start will make.
     NotYet,
@@ -41,9 +44,18 @@ pub async fn inspect(url: &str, options: &StoreOptions) -> Result<Inspection, St
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
         let pool = postgres::pool(url.parse()?, options);
         let settings = sqlx::query_as(SETTINGS).fetch_all(&pool).await?;
-        let schema = of_postgres(&pool).await?;
+        let schema = schema::of_postgres(&pool).await?;
+        let key_uses = if schema.has(key_uses::SINCE) {
+            Some(key_uses::of_postgres(&pool).await?)
+        } else {
+            None
+        };
         pool.close().await;
-        return Ok(Inspection::There { schema, settings });
+        return Ok(Inspection::There {
+            schema,
+            settings,
+            key_uses,
+        });
     }
     let connect = sqlite(url)?;
     let file = connect.get_filename().to_owned();
@@ -57,9 +69,18 @@ pub async fn inspect(url: &str, options: &StoreOptions) -> Result<Inspection, St
         ("journal_mode".to_owned(), journal.to_owned()),
         ("synchronous".to_owned(), synchronous.to_string()),
     ];
-    let schema = of_sqlite(&pool).await?;
+    let schema = schema::of_sqlite(&pool).await?;
+    let key_uses = if schema.has(key_uses::SINCE) {
+        Some(key_uses::of_sqlite(&pool).await?)
+    } else {
+        None
+    };
     pool.close().await;
-    Ok(Inspection::There { schema, settings })
+    Ok(Inspection::There {
+        schema,
+        settings,
+        key_uses,
+    })
 }
 
 /// Why the file cannot be looked at, if so. Opened here without a lock and closed again before SQLite has it:

@@ -22,6 +22,7 @@ pub mod feed;
 pub mod gauges;
 pub mod history;
 mod inspect;
+pub mod key_uses;
 mod keys;
 mod lease;
 pub mod ledger;

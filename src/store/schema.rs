@@ -26,6 +26,13 @@ pub struct Schema {
     pub broken: Option<i64>,
 }
 
+impl Schema {
+    /// Whether a migration of ours was applied.
+    pub fn has(&self, version: i64) -> bool {
+        self.applied.is_some() && version <= self.known && !self.missing.contains(&version)
+    }
+}
+
 #[derive(FromRow)]
 struct Applied {
     version: i64,

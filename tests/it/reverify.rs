@@ -65,6 +65,25 @@ fn reverify(daemon: &Daemon) -> Value {
     serde_json::from_str(&out).unwrap()
 }
 
+/// What `check` says of the keys that verify, in the order of their accounts.
+fn uses(daemon: &Daemon) -> Vec<String> {
+    let (_, out, err) = daemon.run(&["check", "--json"]);
+    let report: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"));
+    let findings = report["findings"].as_array().unwrap();
+    let of_key = |found: &&Value| {
+        let (what, message) = (
+            found["what"].as_str().unwrap(),
+            found["message"].as_str().unwrap(),
+        );
+        what.ends_with("/load") && message.contains("fingerprint") && !message.contains("aes-256")
+    };
+    findings
+        .iter()
+        .filter(of_key)
+        .map(|found| found["message"].as_str().unwrap().to_owned())
+        .collect()
+}
+
 on_both_stores! {
     async fn a_night_of_wrong_keys_costs_nothing(fresh) {
         let mut daemon = daemon(&fresh);
@@ -103,5 +122,10 @@ on_both_stores! {
         let (_, metrics) = daemon.get("/metrics").await;
         let series = "payhook_key_last_verified_timestamp_seconds{provider=\"wechatpay\",account=\"load\",key=\"PUB_KEY_ID_";
         assert!(metrics.as_str().unwrap().contains(series), "{metrics}");
+        assert!(uses(&daemon).iter().all(|used| !used.contains("last verified")), "not yet written");
+        assert!(daemon.terminate().success());
+        let [alipay, _stripe, wechat] = uses(&daemon).try_into().unwrap();
+        assert!(alipay.contains("public key #1") && alipay.contains("has verified nothing yet"), "{alipay}");
+        assert!(wechat.contains("PUB_KEY_ID_") && wechat.contains("last verified 20"), "{wechat}");
     }
 }

@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
-use super::{Finding, sentence};
+use super::Finding;
 use crate::broker::{BrokerOptions, Found, Inspected, inspect};
 use crate::config::{BrokerConfig, BrokerUrl};
+use crate::telemetry::causes;
 
 const WHAT: &str = "broker";
 
@@ -24,7 +25,7 @@ pub(super) async fn findings(config: &BrokerConfig, deadline: Duration) -> Vec<F
             found
         }
         Ok(Err(error)) => {
-            let message = format!("cannot be used: {}", sentence(&error));
+            let message = format!("cannot be used: {}", causes(&error));
             vec![Finding::problem(WHAT, message)]
         }
         Err(_) => {

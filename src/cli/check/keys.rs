@@ -1,6 +1,7 @@
 //! Every account's keys: what they are, by fingerprint, serial and expiry, never the key itself.
 //!
-//! A key that verifies nothing is usually another key than was meant (the merchant's own instead of the
+//! And when each last verified something, so that a rotation can be closed: an old key that has verified nothing
+//! since the provider uses the new one can go. A key that verifies nothing is usually another key than was meant (the merchant's own instead of the
 //! provider's), so what was loaded is shown for comparison with the provider's console.
 
 use std::time::Duration;
@@ -8,28 +9,30 @@ use std::time::Duration;
 use super::Finding;
 use crate::config::AccountState;
 use crate::provider::{KeyInfo, Registered, Registry};
+use crate::store::key_uses::KeyUse;
 use crate::time::Timestamp;
 
 /// How long before its end a certificate is warned of.
 const SOON: Duration = Duration::from_hours(30 * 24);
 
 /// All findings of the accounts, in the order of their names.
-pub(super) fn findings(registry: &Registry, now: Timestamp) -> Vec<Finding> {
+/// `uses`: when each key last verified something, if that is known.
+pub(super) fn findings(registry: &Registry, uses: Option<&[KeyUse]>, now: Timestamp) -> Vec<Finding> {
     let mut accounts: Vec<_> = registry.iter().collect();
     accounts.sort_by_key(|account| (account.provider.as_str(), account.account.clone()));
     accounts
         .into_iter()
-        .flat_map(|account| of_account(account, now))
+        .flat_map(|account| of_account(account, uses, now))
         .collect()
 }
 
-fn of_account(account: &Registered, now: Timestamp) -> Vec<Finding> {
+fn of_account(account: &Registered, uses: Option<&[KeyUse]>, now: Timestamp) -> Vec<Finding> {
     let what = format!("{}/{}", account.provider, account.account);
     let mut found: Vec<_> = account
         .scheme
         .keys()
         .iter()
-        .map(|key| of_key(&what, key, now))
+        .map(|key| of_key(&what, key, last_use(account, key, uses).as_deref(), now))
         .collect();
     if account.state == AccountState::Retired {
         found.push(Finding::warning(
@@ -47,11 +50,29 @@ fn of_account(account: &Registered, now: Timestamp) -> Vec<Finding> {
     found
 }
 
-fn of_key(what: &str, key: &KeyInfo, now: Timestamp) -> Finding {
+/// When `key` last verified something, in words; `None` if that is not known or not what it is for.
+fn last_use(account: &Registered, key: &KeyInfo, uses: Option<&[KeyUse]>) -> Option<String> {
+    let found = uses?.iter().find(|used| {
+        used.provider == account.provider
+            && used.account == account.account
+            && used.fingerprint == key.fingerprint
+    });
+    match found {
+        Some(used) => Some(format!("last verified {}", used.verified_at)),
+        None if key.verifies => Some("has verified nothing yet".to_owned()),
+        None => None,
+    }
+}
+
+fn of_key(what: &str, key: &KeyInfo, last_use: Option<&str>, now: Timestamp) -> Finding {
     let mut message = format!("{} {}, fingerprint {}", key.kind, key.id, key.fingerprint);
     if let Some(subject) = &key.subject {
         message.push_str(", subject ");
         message.push_str(subject);
+    }
+    if let Some(last_use) = last_use {
+        message.push_str(", ");
+        message.push_str(last_use);
     }
     match key.expires_at {
         // An expired certificate still verifies: what it signed is no less genuine.
@@ -77,6 +98,7 @@ mod tests {
             id: "5157F09E".to_owned(),
             kind: "platform certificate".to_owned(),
             fingerprint: "0123456789abcdef".to_owned(),
+            verifies: true,
             subject: Some("CN=Tenpay.com".to_owned()),
             expires_at,
         };
@@ -86,13 +108,14 @@ mod tests {
             (Some(now.plus(day * 29)), Level::Warning),
             (Some(now.minus(day)), Level::Warning),
         ] {
-            let finding = of_key("wechatpay/shop", &ending(expires_at), now);
+            let finding = of_key("wechatpay/shop", &ending(expires_at), Some("last verified"), now);
             assert_eq!(finding.level, level, "{finding:?}");
             for part in [
                 "5157F09E",
                 "platform certificate",
                 "0123456789abcdef",
                 "CN=Tenpay.com",
+                "last verified",
             ] {
                 assert!(finding.message.contains(part), "{finding:?}");
             }

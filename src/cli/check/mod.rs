@@ -116,31 +116,15 @@ async fn judge(globals: &Globals, out: &mut Output) -> std::io::Result<u8> {
         }
     };
     let mut findings = settings::findings(&config);
-    findings.extend(keys::findings(&registry, Clock::system().now()));
-    let (of_store, of_broker) = tokio::join!(
+    let ((of_store, uses), of_broker) = tokio::join!(
         store::findings(&config.store, DEADLINE),
         broker::findings(&config.broker, DEADLINE),
     );
+    findings.extend(keys::findings(&registry, uses.as_deref(), Clock::system().now()));
     findings.extend(of_store);
     findings.extend(of_broker);
     let ok = print(out, &config.source.to_string(), &findings)?;
     Ok(if ok { DONE } else { FAILED })
-}
-
-/// An error and its causes in one line.
-fn sentence(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
-    let mut cause = error.source();
-    while let Some(deeper) = cause {
-        let text = deeper.to_string();
-        // Some errors already say their cause.
-        if !said.contains(&text) {
-            said.push_str(": ");
-            said.push_str(&text);
-        }
-        cause = deeper.source();
-    }
-    said
 }
 
 /// Prints and says whether there is no problem.

@@ -8,39 +8,49 @@ use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 
-use super::{Finding, sentence};
+use super::Finding;
 use crate::config::StoreConfig;
+use crate::store::key_uses::KeyUse;
 use crate::store::{Inspection, Schema, StoreOptions, inspect};
+use crate::telemetry::causes;
 
 const WHAT: &str = "store";
 
 /// A daemon takes these besides its pool.
 const BESIDES_THE_POOL: u32 = 2;
 
-/// All findings of the database, after at most `deadline`.
-pub(super) async fn findings(config: &StoreConfig, deadline: Duration) -> Vec<Finding> {
+/// All findings of the database, after at most `deadline`, and when each key last verified something, if it
+/// can tell.
+pub(super) async fn findings(
+    config: &StoreConfig,
+    deadline: Duration,
+) -> (Vec<Finding>, Option<Vec<KeyUse>>) {
     let url = config.url.expose_secret();
     if !config.is_postgres() && config.sqlite_file.is_none() {
         let lost = "lives in memory: everything is lost when the process ends";
-        return vec![Finding::problem(WHAT, lost)];
+        return (vec![Finding::problem(WHAT, lost)], None);
     }
     let options = StoreOptions {
         max_connections: 1,
         acquire_timeout: deadline,
         statement_timeout: deadline,
     };
-    let found = match tokio::time::timeout(deadline, inspect(url, &options)).await {
+    let mut found = match tokio::time::timeout(deadline, inspect(url, &options)).await {
         Ok(Ok(found)) => found,
         Ok(Err(error)) => {
-            let message = format!("cannot be used: {}", sentence(&error));
-            return vec![Finding::problem(WHAT, message)];
+            let message = format!("cannot be used: {}", causes(&error));
+            return (vec![Finding::problem(WHAT, message)], None);
         }
         Err(_) => {
             let message = format!("does not answer within {} s", deadline.as_secs());
-            return vec![Finding::problem(WHAT, message)];
+            return (vec![Finding::problem(WHAT, message)], None);
         }
     };
-    judge(config, found)
+    let uses = match &mut found {
+        Inspection::There { key_uses, .. } => key_uses.take(),
+        _ => None,
+    };
+    (judge(config, found), uses)
 }
 
 fn judge(config: &StoreConfig, found: Inspection) -> Vec<Finding> {
@@ -73,7 +83,7 @@ fn judge(config: &StoreConfig, found: Inspection) -> Vec<Finding> {
                 format!("{} cannot be written: {kind}", file()),
             )]
         }
-        Inspection::There { schema, settings } => {
+        Inspection::There { schema, settings, .. } => {
             let kind = if config.is_postgres() {
                 "Postgres"
             } else {
@@ -231,6 +241,6 @@ mod tests {
             Duration::from_secs(1),
         )
         .await;
-        assert_eq!(found[0].level, Level::Problem);
+        assert_eq!(found.0[0].level, Level::Problem);
     }
 }

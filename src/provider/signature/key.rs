@@ -142,6 +142,7 @@ impl RsaKey {
             id: id.into(),
             kind: format!("rsa-{} {form}", self.bits),
             fingerprint: self.fingerprint.clone(),
+            verifies: true,
             subject: self.certificate.as_ref().map(|c| c.subject.clone()),
             expires_at: self.certificate.as_ref().map(|c| c.expires_at),
         }

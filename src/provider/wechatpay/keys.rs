@@ -60,11 +60,11 @@ impl V3Keys {
             .into_iter()
             .map(|held| held.key.info(held.id.clone()))
             .collect();
-        info.push(secret_info(
-            "api_v3_key",
-            "aes-256 key",
-            self.resource_fingerprint.clone(),
-        ));
+        let opener = secret_info("api_v3_key", "aes-256 key", self.resource_fingerprint.clone());
+        info.push(KeyInfo {
+            verifies: false,
+            ..opener
+        });
         info
     }
 }
@@ -92,6 +92,7 @@ fn secret_info(id: &str, kind: &str, fingerprint: String) -> KeyInfo {
         id: id.to_owned(),
         kind: kind.to_owned(),
         fingerprint,
+        verifies: true,
         subject: None,
         expires_at: None,
     }
