@@ -16,7 +16,7 @@ use crate::store::orders::{OrderKey, OrderRow};
 use crate::store::trades::{TradeKey, TradeRow};
 
 /// The batch's world.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Book {
     pub(super) trades: BTreeMap<TradeKey, TradeRow>,
     pub(super) changed_trades: BTreeSet<TradeKey>,
@@ -41,7 +41,7 @@ pub(super) enum Wait {
 }
 
 /// An order and where it stood when the transaction began.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Order {
     pub(super) before: OrderRow,
     pub(super) row: OrderRow,
@@ -51,7 +51,7 @@ pub(super) struct Order {
 
 /// A fact and whether it has taken effect; one that has not waits for its order, its registration or, unsigned,
 /// its payment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Recorded {
     pub(super) row: FactRow,
     /// Recorded by this very batch.
@@ -65,13 +65,13 @@ pub(super) struct Recorded {
 pub(super) type Concern = (String, &'static str, String);
 
 /// An attention item that exists, or will with this batch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Raised {
     pub(super) open: bool,
 }
 
 /// What is to be written.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Writes {
     pub(super) entries: Vec<NewEntry>,
     pub(super) history: Vec<Line>,

@@ -62,8 +62,13 @@ impl Book {
     }
 
     /// Lets whatever waited for `order` and may go now take effect, event by event in the order of becoming
-    /// known; `but` are the facts of the event at hand.
+    /// known; `but` are the facts of the event at hand. A payment that wakes lets what waited for it go too.
     pub(super) fn wake(&mut self, order: &OrderKey, but: &[FactKey]) {
+        while self.wake_once(order, but) {}
+    }
+
+    /// Whether there was any.
+    fn wake_once(&mut self, order: &OrderKey, but: &[FactKey]) -> bool {
         let mut groups: BTreeMap<(i64, Option<EventId>), Vec<FactKey>> = BTreeMap::new();
         let mut first: BTreeMap<Option<EventId>, i64> = BTreeMap::new();
         let mut waiting: Vec<&Recorded> = self
@@ -83,6 +88,7 @@ impl Book {
             let at = *first.entry(event.clone()).or_insert(known.row.id);
             groups.entry((at, event)).or_default().push(known.row.key());
         }
+        let any = !groups.is_empty();
         for ((_, event_id), keys) in groups {
             let change = self.settle(order, &keys, event_id.as_ref());
             let facts: Vec<Fact> = keys
@@ -96,6 +102,7 @@ impl Book {
             self.note(event_id.as_ref(), &part);
             self.decide(event_id.as_ref(), part.outcome, &part.reason);
         }
+        any
     }
 
     pub(super) fn parked(&self, order: &OrderKey, facts: &[FactKey], reason: &str) -> Part {

@@ -13,6 +13,7 @@ fn world(first: &str, amount: i64) -> Vec<Input> {
     match first {
         "alipay" => alipay(a),
         "wechatpay" => wechatpay(a),
+        "wechatpay v2" => wechatpay_v2(a),
         "stripe" => stripe(a),
         "2c2p" => twoctwop(a),
         _ => antom(a),
@@ -72,6 +73,32 @@ fn wechatpay(a: Money) -> Vec<Input> {
             Some(O),
             vec![paid("T1", a), refund(FactKind::RefundFailed, "T1", "R3")],
         ),
+    ]
+}
+
+/// Refunds that nobody signed, one of them of another payment.
+fn wechatpay_v2(a: Money) -> Vec<Input> {
+    let unsigned = |id: &str, kind: FactKind, of: Money| {
+        let mut fact = refund(kind, "T1", id)
+            .with_amount(Some(cny(20)))
+            .for_order(Some(O));
+        fact.unsigned = Some(of);
+        fact.key.push_str(":unsigned");
+        let mut input = event(
+            &format!("v2-{id}-{}", kind.as_str()),
+            "wechatpay",
+            Some(O),
+            vec![],
+        );
+        input.facts = vec![fact];
+        input
+    };
+    vec![
+        event("v2-paid", "wechatpay", Some(O), vec![paid("T1", a)]),
+        unsigned("R1", FactKind::RefundSucceeded, a),
+        unsigned("R2", FactKind::RefundAbnormal, a),
+        unsigned("R2", FactKind::RefundSucceeded, a),
+        unsigned("R3", FactKind::RefundSucceeded, cny(7)),
     ]
 }
 
@@ -159,15 +186,26 @@ fn antom(a: Money) -> Vec<Input> {
 }
 
 fn events() -> impl Strategy<Value = Vec<Input>> {
-    let providers = prop::sample::select(vec!["alipay", "wechatpay", "stripe", "2c2p", "antom"]);
+    let providers = prop::sample::select(vec![
+        "alipay",
+        "wechatpay",
+        "wechatpay v2",
+        "stripe",
+        "2c2p",
+        "antom",
+    ]);
     let extras = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     (providers, extras, any::<[bool; 16]>()).prop_map(|(first, (reg, wrong, second, merchant), keep)| {
         let mut events: Vec<Input> = world(first, 100)
             .into_iter()
             .zip(keep)
-            .filter(|(_, keep)| *keep)
+            // What nobody signed waits for its payment, so that one is always told.
+            .filter(|(event, keep)| {
+                *keep || event.event_id.as_ref().is_some_and(|id| id.as_str() == "v2-paid")
+            })
             .map(|(event, _)| event)
             .collect();
+        let first = first.trim_end_matches(" v2");
         // The link is always taught, else there is no order to compare.
         events.push(event("link", first, Some(O), vec![processing("T1", 1)]));
         if reg {
@@ -196,7 +234,7 @@ fn run(events: &[Input], order: &[usize], cuts: &[bool], park: bool) -> Sim {
     sim
 }
 
-fn again(input: &Input) -> Input {
+pub(super) fn again(input: &Input) -> Input {
     Input {
         merchant: input.merchant.clone(),
         provider: input.provider.clone(),

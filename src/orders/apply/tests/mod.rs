@@ -2,6 +2,8 @@
 //! would refuse.
 
 mod commute;
+mod diagram;
+mod enumerate;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,7 +101,7 @@ pub(super) fn dispute(kind: FactKind, trade: &str, id: &str, amount: Money) -> F
 }
 
 /// A store that lives in memory.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sim {
     book: Book,
     next_id: i64,

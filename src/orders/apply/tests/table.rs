@@ -36,6 +36,7 @@ fn a17_finished_after_refunds_pays_once_and_keeps_the_refund() {
     );
 }
 
+/// C23.
 #[test]
 fn a18_refunds_grow_to_refunded_with_one_order_paid() {
     let a = cny(8888);
@@ -512,6 +513,18 @@ fn parked_orders_wait_for_their_registration() {
         (wrong.status(), wrong.trade("alipay", "T")),
         ("pending", "held"),
         "nothing had moved yet"
+    );
+}
+
+#[test]
+fn a_payment_that_wakes_lets_its_unsigned_refunds_go() {
+    let mut sim = Sim::parking();
+    sim.one(event("p", "wechatpay", Some(O), vec![paid("T", cny(100))]));
+    sim.one(unsigned_refund(O, cny(100)));
+    sim.one(register(cny(100)));
+    assert_eq!(
+        (sim.totals(), sim.outcome("v2"), sim.status()),
+        ((100, 40, 0), "applied", "partially_refunded")
     );
 }
 
