@@ -109,6 +109,7 @@ impl Asserter {
         on: &mut Scratch<'_>,
         queue: &DeclaredQueue,
     ) -> Result<bool, BrokerError> {
+        let mut is_new = false;
         match on.look(queue).await? {
             Looked::There => {
                 if !self.compared.contains(queue.name.as_str()) {
@@ -126,6 +127,7 @@ impl Asserter {
                     queue.arguments.clone(),
                 ))
                 .await?;
+                is_new = true;
             }
         }
         for (exchange, binding) in &queue.bindings {
@@ -138,7 +140,22 @@ impl Asserter {
             ))
             .await?;
         }
+        if is_new && queue.name == self.topology.apply {
+            self.fill_again().await;
+        }
         Ok(true)
+    }
+
+    /// The workers' queue is new: what an earlier one held comes again at once, not after `reapply_after`.
+    async fn fill_again(&self) {
+        match self.store.unfinished_are_due().await {
+            Ok(0) => {}
+            Ok(events) => tracing::warn!(
+                events,
+                "the workers' queue was empty anew; its events are sent again"
+            ),
+            Err(error) => tracing::warn!(%error, "events that the workers lost come again only by the sweep"),
+        }
     }
 
     /// Tells whoever must know before the queue is there again.

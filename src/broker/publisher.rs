@@ -185,10 +185,10 @@ impl Publisher {
                     Sent::TimedOut if blocked => {}
                     Sent::TimedOut => return Ended::Broken(BrokerError::Timeout(self.confirm_timeout)),
                     Sent::Broken(error) => return Ended::Broken(error.into()),
-                    Sent::Suspect(message, reply) => {
+                    Sent::Suspect(message, reply, _) => {
                         let mut suspects = vec![(message, reply)];
                         while let Some(sent) = open.next().await {
-                            if let Sent::Suspect(message, reply) = sent {
+                            if let Sent::Suspect(message, reply, _) = sent {
                                 suspects.push((message, reply));
                             }
                         }
@@ -234,10 +234,10 @@ impl Publisher {
                 Sent::Answered => {}
                 Sent::TimedOut => return Err(BrokerError::Timeout(self.confirm_timeout)),
                 Sent::Broken(error) => return Err(error.into()),
-                Sent::Suspect(message, reply) => {
-                    tracing::warn!(message.id = message.id, "broker refuses a message");
+                Sent::Suspect(message, reply, error) => {
+                    tracing::warn!(message.id = message.id, %error, "broker refuses a message");
                     let reason = format!(
-                        "refused by the broker; the message has {} bytes",
+                        "refused by the broker: {error}; the message has {} bytes",
                         message.body.len()
                     );
                     answer(reply, Published::Refused(reason));

@@ -18,7 +18,8 @@ use super::{BrokerError, Outgoing, Published, Route, Topology};
 use crate::event::text;
 
 const PERSISTENT: u8 = 2;
-const PRECONDITION_FAILED: u16 = 406;
+/// How the broker closes a channel over one message: too large for it, or a routing key we may not use.
+const OVER_ONE_MESSAGE: [u16; 2] = [406, 403];
 
 /// How sending ended. Only [`Sent::Suspect`] leaves the caller to answer.
 pub(super) enum Sent {
@@ -29,7 +30,7 @@ pub(super) enum Sent {
     /// The connection or channel is gone.
     Broken(lapin::Error),
     /// The broker closed the channel over one of the messages on it, perhaps this one.
-    Suspect(Outgoing, oneshot::Sender<Published>),
+    Suspect(Outgoing, oneshot::Sender<Published>, lapin::Error),
 }
 
 /// Publishes `message` and answers `reply`.
@@ -61,8 +62,8 @@ pub(super) async fn send(
         Ok(Ok(Confirmation::Ack(None))) => Published::Routed,
         Ok(Ok(Confirmation::Ack(Some(_)))) => Published::Unrouted,
         Ok(Ok(Confirmation::Nack(_) | Confirmation::NotRequested)) => Published::Failed,
-        Ok(Err(error)) if reply_code(&error) == Some(PRECONDITION_FAILED) => {
-            return Sent::Suspect(message, reply);
+        Ok(Err(error)) if reply_code(&error).is_some_and(|code| OVER_ONE_MESSAGE.contains(&code)) => {
+            return Sent::Suspect(message, reply, error);
         }
         Ok(Err(error)) => {
             answer(reply, Published::Failed);

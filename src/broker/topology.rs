@@ -2,8 +2,9 @@
 //!
 //! Two topic exchanges, the workers' queue with its dead-letter queue, and whatever queues the operator declares
 //! for consumers, each with its own dead-letter queue. All queues are quorum queues with a delivery limit that
-//! is set explicitly, because brokers differ in the default; dead letters go through the default exchange,
-//! which routes by queue name and cannot be deleted.
+//! is set explicitly, because brokers differ in the default: RabbitMQ 4 drops what came back 20 times from a queue
+//! that has no dead-letter queue of its own. Dead letters go through the default exchange, which routes by queue
+//! name and cannot be deleted.
 
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
@@ -14,6 +15,9 @@ use crate::config::{Exchange, Queue};
 const APPLY_DELIVERY_LIMIT: i32 = 100;
 /// Redeliveries to a consumer before its dead-letter queue.
 const CONSUMER_DELIVERY_LIMIT: i32 = 20;
+/// Of what is dead already nothing may be dropped. RabbitMQ 4 has a word for "no limit" (-1), which older ones
+/// refuse; this number all of them take, and nobody gets there.
+const NO_DELIVERY_LIMIT: i32 = i32::MAX;
 
 /// An existing queue that is not as payhook would have declared it. It is used as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,13 +61,13 @@ impl Topology {
         let mut queues = vec![
             DeclaredQueue {
                 name: dead.clone(),
-                arguments: quorum(None)?,
+                arguments: quorum(NO_DELIVERY_LIMIT, None)?,
                 bindings: Vec::new(),
                 precious: false,
             },
             DeclaredQueue {
                 name: apply.clone(),
-                arguments: quorum(Some((APPLY_DELIVERY_LIMIT, &dead)))?,
+                arguments: quorum(APPLY_DELIVERY_LIMIT, Some(&dead))?,
                 bindings: vec![(events.clone(), short("#")?)],
                 precious: false,
             },
@@ -94,13 +98,13 @@ impl Topology {
             }
             queues.push(DeclaredQueue {
                 name: dead.clone(),
-                arguments: quorum(None)?,
+                arguments: quorum(NO_DELIVERY_LIMIT, None)?,
                 bindings: Vec::new(),
                 precious: false,
             });
             queues.push(DeclaredQueue {
                 name: short(&queue.name)?,
-                arguments: quorum(Some((CONSUMER_DELIVERY_LIMIT, &dead)))?,
+                arguments: quorum(CONSUMER_DELIVERY_LIMIT, Some(&dead))?,
                 bindings,
                 precious: true,
             });
@@ -126,12 +130,12 @@ impl Topology {
     }
 }
 
-/// A quorum queue, with a delivery limit and a dead-letter queue if it has one.
-fn quorum(limited: Option<(i32, &ShortString)>) -> Result<FieldTable, BrokerError> {
+/// A quorum queue with a delivery limit, and a dead-letter queue if it has one.
+fn quorum(limit: i32, dead: Option<&ShortString>) -> Result<FieldTable, BrokerError> {
     let mut arguments = FieldTable::default();
     arguments.insert(short("x-queue-type")?, AMQPValue::LongString("quorum".into()));
-    if let Some((limit, dead)) = limited {
-        arguments.insert(short("x-delivery-limit")?, AMQPValue::LongInt(limit));
+    arguments.insert(short("x-delivery-limit")?, AMQPValue::LongInt(limit));
+    if let Some(dead) = dead {
         arguments.insert(short("x-dead-letter-exchange")?, AMQPValue::LongString("".into()));
         arguments.insert(
             short("x-dead-letter-routing-key")?,
@@ -174,6 +178,34 @@ mod tests {
         let topology = Topology::new("p", &[queue("q", Exchange::Events, &["#"])]).unwrap();
         let names: Vec<&str> = topology.queues.iter().map(|queue| queue.name.as_str()).collect();
         assert_eq!(names, ["p.dead", "p.apply", "q.dead", "q"]);
+    }
+
+    /// D14, D17: what RabbitMQ 4 would do where nothing is said is said for every queue, and none is so short that
+    /// it would refuse what comes.
+    #[test]
+    fn every_queue_says_how_often_it_delivers_and_where_the_rest_goes() {
+        let topology = Topology::new("p", &[queue("q", Exchange::Events, &["#"])]).unwrap();
+        let declared = |name: &str| {
+            let queue = topology.queues.iter().find(|queue| queue.name.as_str() == name);
+            let arguments = queue.unwrap().arguments.inner();
+            let text = |key: &str| match arguments.get(key) {
+                Some(AMQPValue::LongString(text)) => Some(text.to_string()),
+                _ => None,
+            };
+            assert_eq!(text("x-queue-type").as_deref(), Some("quorum"), "{name}");
+            for limit in ["x-max-length", "x-max-length-bytes", "x-message-ttl", "x-expires"] {
+                assert!(!arguments.contains_key(limit), "{name}");
+            }
+            let dead = text("x-dead-letter-routing-key");
+            assert_eq!(text("x-dead-letter-exchange").is_some(), dead.is_some(), "{name}");
+            (arguments.get("x-delivery-limit").cloned(), dead)
+        };
+        let limit = |limit| Some(AMQPValue::LongInt(limit));
+        assert_eq!(declared("p.apply"), (limit(100), Some("p.dead".to_owned())));
+        assert_eq!(declared("q"), (limit(20), Some("q.dead".to_owned())));
+        for dead in ["p.dead", "q.dead"] {
+            assert_eq!(declared(dead), (limit(i32::MAX), None), "nothing dead is dropped");
+        }
     }
 
     #[test]

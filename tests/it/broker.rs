@@ -79,6 +79,7 @@ async fn a_publish_says_whether_any_queue_has_it() {
 }
 
 on_both_stores! {
+    /// D09.
     async fn a_queue_that_vanished_comes_back_and_a_human_is_told_once(fresh) {
         Rabbit::with(|rabbit| async move {
             let mut options = rabbit.options();
@@ -174,6 +175,7 @@ async fn an_inspection_declares_nothing() {
     .await;
 }
 
+/// D10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_connection_fails_what_waits_and_is_built_anew() {
     FreshStore::with_sqlite(|fresh| async move {
@@ -243,6 +245,32 @@ async fn a_message_the_broker_refuses_costs_its_neighbours_nothing_and_an_alarm_
                 assert!(matches!(fate, Published::Refused(_)), "{fate:?}");
             } else {
                 assert_eq!(*fate, Published::Routed, "{n}");
+            }
+        }
+
+        // Nor does one whose routing key we may not use.
+        let may = [
+            "set_topic_permissions",
+            "guest",
+            &rabbit.name("events"),
+            "^(?!forbidden).*",
+            ".*",
+        ];
+        server.ctl(&may);
+        let publishes = (0..100).map(|n| {
+            let mut message = event(&format!("f{n}"));
+            if n == 50 {
+                message.route = Route::Events("forbidden.shop.payment.succeeded".to_owned());
+            }
+            running.rabbitmq.publish(message)
+        });
+        let fates = within("all answered", futures_util::future::join_all(publishes)).await;
+        for (n, fate) in fates.iter().enumerate() {
+            match fate {
+                Published::Refused(reason) if n == 50 => {
+                    assert!(reason.contains("ACCESS_REFUSED"), "{reason}");
+                }
+                fate => assert_eq!((n != 50, fate), (true, &Published::Routed), "{n}"),
             }
         }
 

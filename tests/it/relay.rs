@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::events::{event, events};
 use crate::support::proxy::{Network, Proxy};
-use crate::support::rabbit::{Rabbit, Running, until};
+use crate::support::rabbit::{Rabbit, Running, until, within};
 use crate::support::store::{FreshStore, on_both_stores};
 
 /// A relay with nothing handed over, and the way to hand over.
@@ -107,6 +107,7 @@ on_both_stores! {
         .await;
     }
 
+    /// D22.
     async fn a_claim_that_ran_out_is_anybodys_and_one_that_holds_is_nobodys(fresh) {
         Rabbit::with(|rabbit| async move {
             let running = Running::connected(&rabbit.options(), &fresh.store, "two").await;
@@ -160,6 +161,39 @@ on_both_stores! {
         .await;
     }
 
+    /// D09, D25: what the workers' queue held when it was deleted does not wait for `reapply_after`.
+    async fn what_a_deleted_workers_queue_held_comes_again_at_once(fresh) {
+        Rabbit::with(|rabbit| async move {
+            let running = Running::connected(&rabbit.options(), &fresh.store, "one").await;
+            let own = rabbit.own_queue("events", "#").await;
+            let apply = rabbit.name("apply");
+            let (mut relay, _handoffs) = relay(&fresh, &running, "one");
+            let batch = events(4);
+            fresh.store.insert_fresh(&batch, None).await.unwrap();
+            relay.step().await.unwrap();
+            assert_eq!(rabbit.take_all(&own, 4).await.len(), 4);
+            // One has ended, and one has failed and waits for its next attempt.
+            finish(&fresh, &batch[0], 1).await;
+            fresh.by_hand(&format!("delete from outbox where id = '{}'", batch[0].id)).await.unwrap();
+            fresh.by_hand(&format!("update outbox set attempts = 1 where id = '{}'", batch[1].id)).await.unwrap();
+            assert_eq!(relay.step().await.unwrap(), published(0));
+            rabbit.delete(&apply).await;
+            let until_sent = async {
+                while rabbit.ready(&apply).await != Some(2) {
+                    relay.step().await.unwrap();
+                }
+            };
+            within("sent again", until_sent).await;
+            let mut again: Vec<String> = rabbit.take_all(&apply, 2).await.into_iter().map(|seen| seen.id).collect();
+            again.sort_unstable();
+            assert_eq!(again, [batch[2].key.as_str(), batch[3].key.as_str()]);
+            assert!(rabbit.take(&own).await.is_none(), "consumers have had it");
+            rabbit
+        })
+        .await;
+    }
+
+    /// D08.
     async fn an_order_message_nobody_wants_is_done_and_one_whose_queue_vanished_waits(fresh) {
         Rabbit::with(|rabbit| async move {
             let mut options = rabbit.options();
@@ -250,6 +284,7 @@ on_both_stores! {
         .await;
     }
 
+    /// D01, D19.
     async fn an_outage_of_the_broker_loses_nothing(fresh) {
         Rabbit::with(|rabbit| async move {
             let upstream = rabbit.url.split_once('@').unwrap().1.split('/').next().unwrap().to_owned();
@@ -293,6 +328,7 @@ on_both_stores! {
     }
 }
 
+/// C28, D18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_relays_on_one_database_publish_each_row_once() {
     FreshStore::with_postgres(|fresh| async move {

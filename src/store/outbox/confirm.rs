@@ -29,6 +29,17 @@ const DELETE_DONE: (&str, &str) = over_ids!(
     ""
 );
 
+// Rows that somebody is at are passed over: they are about to be sent, or have ended.
+const ARE_DUE: (&str, &str) = (
+    "update outbox set due_at = $1 where id in (select id from outbox where published_at is not null \
+     and claimed_by is null and attempts = 0 and due_at > $1 limit $2 for update skip locked)",
+    "update outbox set due_at = $1 where id in (select id from outbox where published_at is not null \
+     and claimed_by is null and attempts = 0 and due_at > $1 limit $2)",
+);
+
+/// Rows in one statement of [`Store::unfinished_are_due`].
+const AT_ONCE: u64 = 10_000;
+
 const RELEASE: (&str, &str) = over_ids!(
     "update outbox set due_at = $2, claimed_by = null where claimed_by = $3 and id in ",
     ""
@@ -67,6 +78,28 @@ impl Store {
             .map(|done| done.rows_affected()))?;
         tx.commit().await?;
         Ok(done)
+    }
+
+    /// Makes every event due that was published and has no outcome, as if its `reapply_after` were over: the
+    /// queue that held them is gone. One that failed keeps its own time. Gives how many there were.
+    pub async fn unfinished_are_due(&self) -> Result<u64, StoreError> {
+        let sql = self.pick(ARE_DUE.0, ARE_DUE.1);
+        let mut all = 0;
+        loop {
+            let mut tx = self.begin().await?;
+            let now = tx.now().await?.micros();
+            let made = on_tx!(&mut tx, |conn| sqlx::query(sql)
+                .bind(now)
+                .bind(i64::try_from(AT_ONCE).unwrap_or(i64::MAX))
+                .execute(conn)
+                .await
+                .map(|done| done.rows_affected()))?;
+            tx.commit().await?;
+            all += made;
+            if made < AT_ONCE {
+                return Ok(all);
+            }
+        }
     }
 
     /// Gives back rows that `process` claimed and could not send, due again after `delay`.
