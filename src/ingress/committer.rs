@@ -14,11 +14,11 @@ use tokio::time::Instant;
 use super::quarantine::Quarantine;
 use super::recorder::{RecorderOptions, Unrecorded, Waiting};
 use crate::crash;
-use crate::event::{AttentionCode, Event};
+use crate::event::{AttentionCode, Event, EventId};
 use crate::store::attention::{self, NewAttention};
 use crate::store::events::{BATCH_BYTES, BATCH_ROWS, batch_bytes};
 use crate::store::outbox::{CLAIM, Handoff};
-use crate::store::{Recorded, Store, StoreError};
+use crate::store::{Recorded, Repeat, Store, StoreError};
 use crate::telemetry::metrics::names;
 use crate::time::Clock;
 
@@ -26,6 +26,9 @@ use crate::time::Clock;
 #[derive(Debug)]
 pub(super) struct Committer {
     pub(super) store: Store,
+    /// For the rare transactions of several statements. One that is abandoned at its deadline keeps its
+    /// connection until the server answers: not one of those that everybody needs.
+    pub(super) aside: Store,
     pub(super) options: RecorderOptions,
     pub(super) quarantine: Quarantine,
     pub(super) clock: Clock,
@@ -106,15 +109,51 @@ impl Committer {
                 repeats.push(waiting);
             }
         }
+        self.settle(repeats).await;
+    }
+
+    /// Answers those whose keys were taken: each as its own event ends.
+    async fn settle(&self, repeats: Vec<Waiting>) {
         let events: Vec<Arc<Event>> = repeats.iter().map(|waiting| Arc::clone(&waiting.event)).collect();
-        match self.in_time(self.store.settle_repeats(&events)).await {
-            Ok(recorded) => {
-                for (waiting, recorded) in std::iter::zip(repeats, recorded) {
-                    tell(waiting, Ok(recorded));
-                }
+        let compared = match self.in_time(self.store.compare_repeats(&events)).await {
+            Ok(compared) => compared,
+            Err(error) => return fail(repeats, &error),
+        };
+        let mut conflicts = Vec::new();
+        for (waiting, repeat) in std::iter::zip(repeats, compared) {
+            match repeat {
+                Repeat::Duplicate(event_id) => tell(waiting, Ok(Recorded::Duplicate { event_id })),
+                Repeat::Conflict(event_id) => conflicts.push((event_id, waiting)),
+                Repeat::Gone => fail(vec![waiting], &StoreError::timed_out()),
             }
-            Err(error) => fail(repeats, &error),
         }
+        if conflicts.is_empty() || self.keep(&mut conflicts).await {
+            return;
+        }
+        for conflict in conflicts {
+            self.keep(&mut vec![conflict]).await;
+        }
+    }
+
+    /// Keeps conflicts and answers them. `false`: the data of one of several is at fault, and nobody is
+    /// answered yet.
+    async fn keep(&self, conflicts: &mut Vec<(EventId, Waiting)>) -> bool {
+        let kept: Vec<(EventId, Arc<Event>)> = conflicts
+            .iter()
+            .map(|(id, waiting)| (id.clone(), Arc::clone(&waiting.event)))
+            .collect();
+        let answer = self.in_time(self.aside.keep_conflicts(&kept)).await;
+        if matches!(answer, Err(StoreError::Refused(_))) && conflicts.len() > 1 {
+            return false;
+        }
+        for (event_id, waiting) in conflicts.drain(..) {
+            match &answer {
+                Ok(()) => tell(waiting, Ok(Recorded::Conflict { event_id })),
+                Err(error @ StoreError::Refused(_)) => self.refuse(waiting, error).await,
+                Err(error) => fail(vec![waiting], error),
+            }
+        }
+        true
     }
 
     /// An event that the database does not take, for a human.
@@ -144,7 +183,7 @@ impl Committer {
                           the provider was told to send it again."
                     .to_owned(),
         };
-        let mut tx = self.store.begin().await?;
+        let mut tx = self.aside.begin().await?;
         attention::raise(&mut tx, &item, self.clock.now()).await?;
         tx.commit().await
     }

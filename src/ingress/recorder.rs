@@ -17,7 +17,7 @@ use super::quarantine::Quarantine;
 use crate::event::Event;
 use crate::store::events::batch_bytes;
 use crate::store::outbox::Handoff;
-use crate::store::{Recorded, Store};
+use crate::store::{Recorded, Store, StoreOptions};
 use crate::time::Clock;
 
 /// Most requests in the queue.
@@ -92,8 +92,14 @@ impl Recorder {
     ) -> Self {
         let (queue, waiting) = mpsc::channel(options.room);
         let ack_deadline = options.ack_deadline;
+        let aside = store.dedicated(&StoreOptions {
+            max_connections: 2,
+            statement_timeout: options.ack_deadline,
+            ..StoreOptions::default()
+        });
         let committer = Committer {
             store,
+            aside,
             options,
             quarantine,
             clock,

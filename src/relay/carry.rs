@@ -52,6 +52,8 @@ enum Fate {
     /// To be confirmed: nobody wanted it.
     Unwanted(&'static str),
     Refused(String),
+    /// It does not read.
+    Unreadable,
     /// There is nothing to send.
     Missing,
     Again,
@@ -99,6 +101,10 @@ impl Carrier {
                     carried.refused += 1;
                     self.mark_unpublishable(row, &reason).await;
                 }
+                Fate::Unreadable => {
+                    carried.refused += 1;
+                    self.bury_unreadable(row).await;
+                }
                 Fate::Missing => {
                     carried.refused += 1;
                     if let Err(error) = self.store.end_missing(&row.row).await {
@@ -127,11 +133,21 @@ impl Carrier {
     async fn mark_unpublishable(&self, row: &Claimed, reason: &str) {
         let about = match &row.content {
             Content::Event(event, _) => Some(event.as_ref()),
-            Content::Message(_) | Content::Missing => None,
+            Content::Message(_) | Content::Unreadable(_) | Content::Missing => None,
         };
         tracing::warn!(outbox.row = row.row, reason, "cannot be published");
         if let Err(error) = self.store.mark_unpublishable(&row.row, about, reason).await {
             tracing::warn!(%error, outbox.row = row.row, "cannot be marked unpublishable; tried again later");
+        }
+    }
+
+    async fn bury_unreadable(&self, row: &Claimed) {
+        let Content::Unreadable(event) = &row.content else {
+            return;
+        };
+        tracing::error!(event.id = %event.id, reason = event.reason, "buried: the stored event does not read");
+        if let Err(error) = self.store.bury_unreadable(event).await {
+            tracing::warn!(%error, event.id = %event.id, "cannot be buried; tried again later");
         }
     }
 
@@ -144,6 +160,7 @@ impl Carrier {
                 (whole(event, replay.as_ref()), kind)
             }
             Content::Message(message) => (about_order(message), "message"),
+            Content::Unreadable(_) => return (row, Fate::Unreadable),
             Content::Missing => return (row, Fate::Missing),
         };
         let wanted = match &outgoing.route {

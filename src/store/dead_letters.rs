@@ -6,7 +6,7 @@
 
 use sqlx::FromRow;
 
-use crate::event::{AttentionCode, Event, new_id, text};
+use crate::event::{AttentionCode, EventId, EventKey, new_id, text};
 use crate::store::outbox::Burial;
 use crate::store::{Store, StoreError, Tx, on_pool, on_tx};
 use crate::time::Timestamp;
@@ -123,18 +123,19 @@ impl Store {
     }
 }
 
-/// Records that `event` is given up; the rest of a burial is [`super::outbox::bury`]'s.
+/// Records that an event of `merchant` is given up; the rest of a burial is [`super::outbox::bury`]'s.
 pub(super) async fn insert_event(
     tx: &mut Tx,
-    event: &Event,
+    (event, key): (&EventId, &EventKey),
+    merchant: &str,
     burial: &Burial,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     on_tx!(tx, |conn| sqlx::query(INSERT)
         .bind(new_id(now))
-        .bind(Some(event.id.as_str()))
-        .bind(event.key.as_str())
-        .bind(Some(event.merchant.as_str()))
+        .bind(Some(event.as_str()))
+        .bind(key.as_str())
+        .bind(Some(merchant))
         .bind(&burial.error)
         .bind(i32::try_from(burial.attempts).unwrap_or(i32::MAX))
         .bind(None::<&[u8]>)

@@ -1,4 +1,7 @@
 //! Reading events whole, as the relay, the worker and a replay need them.
+//!
+//! A row that this version cannot read (a newer one wrote it, or a hand) is told apart where many are read at
+//! once: it must not keep its neighbours from being sent and applied.
 
 use std::sync::Arc;
 
@@ -25,6 +28,17 @@ const BY_KEY: &str = select_events!("event_key = $1");
 const BY_IDS: &str = select_events!("id in (");
 const BY_KEYS: &str = select_events!("event_key in (");
 const RAW: &str = "select headers, body from events where merchant = $1 and id = $2";
+
+/// A stored event that does not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its id.
+    pub id: EventId,
+    /// Its key.
+    pub key: EventKey,
+    /// Which column, in words.
+    pub reason: String,
+}
 
 #[derive(FromRow)]
 pub(super) struct EventRow {
@@ -87,12 +101,18 @@ impl Store {
     }
 
     /// Many events, in no order; an id that names nothing is left out.
-    pub async fn events_by_id(&self, ids: &[EventId]) -> Result<Vec<Arc<Event>>, StoreError> {
+    pub async fn events_by_id(
+        &self,
+        ids: &[EventId],
+    ) -> Result<Vec<Result<Arc<Event>, Unreadable>>, StoreError> {
         self.events_in(BY_IDS, ids.iter().map(EventId::as_str)).await
     }
 
     /// Many events by their keys, in no order; a key that is not stored is left out.
-    pub async fn events_by_key(&self, keys: &[EventKey]) -> Result<Vec<Arc<Event>>, StoreError> {
+    pub async fn events_by_key(
+        &self,
+        keys: &[EventKey],
+    ) -> Result<Vec<Result<Arc<Event>, Unreadable>>, StoreError> {
         self.events_in(BY_KEYS, keys.iter().map(EventKey::as_str)).await
     }
 
@@ -100,7 +120,7 @@ impl Store {
         &self,
         select: &'static str,
         names: impl ExactSizeIterator<Item = &str>,
-    ) -> Result<Vec<Arc<Event>>, StoreError> {
+    ) -> Result<Vec<Result<Arc<Event>, Unreadable>>, StoreError> {
         if names.len() == 0 {
             return Ok(Vec::new());
         }
@@ -113,7 +133,15 @@ impl Store {
             sql.push(")");
             sql.build_query_as().fetch_all(pool).await
         })?;
-        rows.into_iter().map(|row| row.event().map(Arc::new)).collect()
+        let read = rows.into_iter().map(|row| {
+            let (id, key) = (row.id.clone(), row.event_key.clone());
+            row.event().map(Arc::new).map_err(|error| Unreadable {
+                id: EventId::from_text(id),
+                key: EventKey::from_text(key),
+                reason: error.to_string(),
+            })
+        });
+        Ok(read.collect())
     }
 
     /// The bytes as they came, if the event is this merchant's.

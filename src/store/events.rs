@@ -1,7 +1,7 @@
 //! Writing events: one statement and one commit for a batch and its outbox rows.
 //!
 //! [`Store::insert_fresh`] says which events of a batch are new; the unique constraint on the event key decides
-//! (I2). The others are repeats, and [`Store::settle_repeats`](super::repeats) says of what. Rows are sorted by
+//! (I2). The others are repeats, and [`Store::compare_repeats`](super::repeats) says of what. Rows are sorted by
 //! key, so that two daemons with overlapping batches wait for each other in one order instead of deadlocking.
 //!
 //! Postgres takes columns as arrays and not a list of values: one text for every batch size is prepared once,
@@ -14,7 +14,7 @@ use sqlx::{PgPool, QueryBuilder, Sqlite};
 
 use super::lease::Lease;
 use super::outbox::CLAIM;
-use super::{Store, StoreError, Tx};
+use super::{Repeat, Store, StoreError, Tx};
 use crate::crash;
 use crate::event::{Event, EventId, Money};
 use crate::time::micros;
@@ -89,8 +89,8 @@ impl Store {
             .collect())
     }
 
-    /// [`Self::insert_fresh`] and, for the rest, [`Self::settle_repeats`]: for callers that have nobody waiting
-    /// in between.
+    /// [`Self::insert_fresh`] and, for the rest, [`Self::compare_repeats`] and [`Self::keep_conflicts`]: for
+    /// callers that have nobody waiting in between.
     pub async fn record_batch(
         &self,
         batch: &[Arc<Event>],
@@ -101,7 +101,21 @@ impl Store {
             .filter(|(_, fresh)| !**fresh)
             .map(|(event, _)| Arc::clone(event))
             .collect();
-        let mut settled = self.settle_repeats(&repeats).await?.into_iter();
+        let compared = self.compare_repeats(&repeats).await?;
+        let mut conflicts = Vec::new();
+        let mut settled = Vec::with_capacity(compared.len());
+        for (repeat, event) in std::iter::zip(compared, repeats) {
+            settled.push(match repeat {
+                Repeat::Duplicate(event_id) => Recorded::Duplicate { event_id },
+                Repeat::Conflict(event_id) => {
+                    conflicts.push((event_id.clone(), event));
+                    Recorded::Conflict { event_id }
+                }
+                Repeat::Gone => return Err(sqlx::Error::RowNotFound.into()),
+            });
+        }
+        self.keep_conflicts(&conflicts).await?;
+        let mut settled = settled.into_iter();
         Ok(fresh
             .into_iter()
             .map(|fresh| {

@@ -52,10 +52,11 @@ pub use broker_queues::QueueSeen;
 pub use daemon_lock::{DaemonLock, DaemonLockError};
 pub use error::StoreError;
 pub use event_list::{EventFilter, EventView, UNFINISHED};
-pub use event_row::RawNotification;
+pub use event_row::{RawNotification, Unreadable};
 pub use events::Recorded;
 pub use inspect::{Inspection, inspect};
 pub use quarantine_list::{Kept, QuarantineFilter, QuarantineView};
+pub use repeats::Repeat;
 pub use schema::Schema;
 
 use crate::time::Timestamp;

@@ -2,7 +2,7 @@
 //!
 //! The earlier copy was committed before this file looks, so a duplicate may be acked. That it came again is
 //! noted (`deliveries`, about a hundred an event); a conflict's content is kept beside the first one's and a
-//! human is told once, whatever the number of arrivals.
+//! human is told once, whatever the number of arrivals. One repeat that cannot be settled fails nobody else's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,6 @@ use std::sync::Arc;
 use sqlx::{FromRow, QueryBuilder};
 
 use super::attention::{self, NewAttention};
-use super::events::Recorded;
 use super::lease::Lease;
 use super::{Store, StoreError, Tx, on_tx};
 use crate::event::{AttentionCode, Event, EventId, Fingerprint};
@@ -37,40 +36,71 @@ struct EarlierRow {
 /// What is stored under a key.
 struct Earlier {
     id: EventId,
-    fingerprint: Fingerprint,
+    /// `None`: this version does not read it.
+    fingerprint: Option<Fingerprint>,
+}
+
+/// What an event, whose key was taken, is a repeat of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// Of the same content; that it came is noted.
+    Duplicate(EventId),
+    /// Of other content, or of content that does not read: [`Store::keep_conflicts`] keeps both.
+    Conflict(EventId),
+    /// Of nothing any more: retention was faster. The provider's next try stores it anew.
+    Gone,
 }
 
 impl Store {
-    /// Says what each of `repeats`, whose keys were all taken, is a repeat of, and keeps what it brought.
-    pub async fn settle_repeats(&self, repeats: &[Arc<Event>]) -> Result<Vec<Recorded>, StoreError> {
+    /// Says what each of `repeats` is a repeat of, and notes the duplicates.
+    pub async fn compare_repeats(&self, repeats: &[Arc<Event>]) -> Result<Vec<Repeat>, StoreError> {
         if repeats.is_empty() {
             return Ok(Vec::new());
         }
         let earlier = self.earlier(repeats).await?;
-        let mut recorded = Vec::with_capacity(repeats.len());
-        let mut duplicates = Vec::new();
-        let mut conflicts = Vec::new();
-        for event in repeats {
-            // Gone since the insert found it: retention was faster. The provider's next try stores it anew.
-            let Some(first) = earlier.get(event.key.as_str()) else {
-                return Err(sqlx::Error::RowNotFound.into());
-            };
-            let event_id = first.id.clone();
-            if first.fingerprint.agrees_with(&event.fingerprint) {
-                duplicates.push((event_id.clone(), event.as_ref()));
-                recorded.push(Recorded::Duplicate { event_id });
-            } else {
-                conflicts.push((event_id.clone(), event.as_ref()));
-                recorded.push(Recorded::Conflict { event_id });
+        let compared: Vec<Repeat> = repeats
+            .iter()
+            .map(|event| match earlier.get(event.key.as_str()) {
+                None => Repeat::Gone,
+                Some(Earlier { id, fingerprint }) => {
+                    let agrees = |first: &Fingerprint| first.agrees_with(&event.fingerprint);
+                    if fingerprint.as_ref().is_some_and(agrees) {
+                        Repeat::Duplicate(id.clone())
+                    } else {
+                        Repeat::Conflict(id.clone())
+                    }
+                }
+            })
+            .collect();
+        let duplicates: Vec<(EventId, &Event)> = std::iter::zip(&compared, repeats)
+            .filter_map(|(repeat, event)| match repeat {
+                Repeat::Duplicate(id) => Some((id.clone(), event.as_ref())),
+                Repeat::Conflict(_) | Repeat::Gone => None,
+            })
+            .collect();
+        if !duplicates.is_empty() {
+            match self.note_deliveries(&duplicates).await {
+                // They are duplicates all the same.
+                Err(error @ StoreError::Refused(_)) => tracing::error!(%error, "deliveries not noted"),
+                noted => noted?,
             }
         }
-        if !duplicates.is_empty() {
-            self.note_deliveries(&duplicates).await?;
+        Ok(compared)
+    }
+
+    /// Keeps what `conflicts` brought beside the first contents, and tells a human, all in one transaction. In
+    /// the order of the events' ids: two daemons that keep the same ones wait for each other in one order.
+    pub async fn keep_conflicts(&self, conflicts: &[(EventId, Arc<Event>)]) -> Result<(), StoreError> {
+        if conflicts.is_empty() {
+            return Ok(());
         }
-        if !conflicts.is_empty() {
-            self.keep_conflicts(&conflicts).await?;
+        let mut sorted: Vec<&(EventId, Arc<Event>)> = conflicts.iter().collect();
+        sorted.sort_by_cached_key(|(id, event)| (id.as_str().to_owned(), event.fingerprint.to_bytes()));
+        let mut tx = self.begin().await?;
+        for (event_id, event) in sorted {
+            keep(&mut tx, event_id, event).await?;
         }
-        Ok(recorded)
+        tx.commit().await
     }
 
     async fn earlier(&self, repeats: &[Arc<Event>]) -> Result<HashMap<String, Earlier>, StoreError> {
@@ -93,14 +123,12 @@ impl Store {
             }
             Self::Sqlite(pools) => query!(sql, &pools.reader)?,
         };
-        rows.into_iter()
-            .map(|row| {
-                let fingerprint = Fingerprint::from_slice(&row.fingerprint)
-                    .ok_or_else(|| StoreError::corrupt("events", format!("fingerprint of {}", row.id)))?;
-                let id = EventId::from_text(row.id);
-                Ok((row.event_key, Earlier { id, fingerprint }))
-            })
-            .collect()
+        let earlier = rows.into_iter().map(|row| {
+            let fingerprint = Fingerprint::from_slice(&row.fingerprint);
+            let id = EventId::from_text(row.id);
+            (row.event_key, Earlier { id, fingerprint })
+        });
+        Ok(earlier.collect())
     }
 
     async fn note_deliveries(&self, duplicates: &[(EventId, &Event)]) -> Result<(), StoreError> {
@@ -125,14 +153,6 @@ impl Store {
             Self::Sqlite(pools) => query!(sql, &pools.writer)?,
         }
         Ok(())
-    }
-
-    async fn keep_conflicts(&self, conflicts: &[(EventId, &Event)]) -> Result<(), StoreError> {
-        let mut tx = self.begin().await?;
-        for (event_id, event) in conflicts {
-            keep(&mut tx, event_id, event).await?;
-        }
-        tx.commit().await
     }
 }
 

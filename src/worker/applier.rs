@@ -17,7 +17,7 @@ use crate::event::{Event, EventId, Reading};
 use crate::orders::apply::{Applied, ApplyError, Item, Policy, apply};
 use crate::provider::Registry;
 use crate::store::outbox::{Bell, Failed, FailurePolicy, finish_applied};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Unreadable};
 use crate::telemetry::causes;
 use crate::telemetry::metrics::names;
 use crate::time::Clock;
@@ -162,14 +162,33 @@ impl Applier {
     async fn fail(&self, event: &Event, reason: &str) -> Result<Tally, StoreError> {
         tracing::warn!(event.id = %event.id, reason, "event cannot be applied");
         let mut tally = Tally::default();
-        match self.store.record_failure(event, reason, &self.failures).await? {
-            Failed::Retry(_) => tally.retried = 1,
-            Failed::Buried => {
-                metrics::counter!(names::APPLIED, "outcome" => "dead").increment(1);
-                self.bell.ring();
+        match self.store.record_failure(event, reason, &self.failures).await {
+            Ok(Failed::Retry(_)) => tally.retried = 1,
+            Ok(Failed::Buried) => {
+                self.buried();
                 tally.buried = 1;
             }
+            // Nothing is wrong with the store: it will not count this one. It has no outcome, so its claim or
+            // the sweep brings it again; its neighbours go on.
+            Err(error) if !error.is_transient() => {
+                tracing::error!(event.id = %event.id, error = causes(&error), "its failure cannot be counted");
+                tally.retried = 1;
+            }
+            Err(error) => return Err(error),
         }
         Ok(tally)
+    }
+
+    /// Gives up an event that does not read.
+    pub(super) async fn bury_unreadable(&self, event: &Unreadable) -> Result<(), StoreError> {
+        tracing::error!(event.id = %event.id, reason = event.reason, "buried: the stored event does not read");
+        self.store.bury_unreadable(event).await?;
+        self.buried();
+        Ok(())
+    }
+
+    fn buried(&self) {
+        metrics::counter!(names::APPLIED, "outcome" => "dead").increment(1);
+        self.bell.ring();
     }
 }

@@ -16,7 +16,8 @@ use super::WorkerOptions;
 use super::applier::Applier;
 use crate::broker::{Delivered, Rabbitmq, Source, Subscription};
 use crate::event::{Event, EventKey};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Unreadable};
+use crate::telemetry::causes;
 
 /// How long to wait before subscribing again, or asking the store again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -175,14 +176,39 @@ async fn still_consuming(subscription: &Subscription) -> bool {
     }
 }
 
-/// Applies what the deliveries name; keeps those that name nothing.
+/// Applies what the deliveries name. An error: the store is away. What the store will not take although it is
+/// there is found by taking each alone, and costs its neighbours nothing.
 async fn work(applier: &Applier, batch: &[Delivered]) -> Result<(), StoreError> {
+    match together(applier, batch).await {
+        Err(error) if !error.is_transient() => {
+            tracing::debug!(%error, deliveries = batch.len(), "batch refused; one by one");
+        }
+        settled => return settled,
+    }
+    for delivered in batch {
+        match together(applier, std::slice::from_ref(delivered)).await {
+            Err(error) if !error.is_transient() => {
+                // If it is an event of ours it has no outcome, and the sweep brings it again.
+                tracing::error!(
+                    error = causes(&error),
+                    "the store refuses what this message asks for"
+                );
+            }
+            settled => settled?,
+        }
+    }
+    Ok(())
+}
+
+/// Applies what the deliveries name; keeps those that name nothing.
+async fn together(applier: &Applier, batch: &[Delivered]) -> Result<(), StoreError> {
     let known = named(&applier.store, batch).await?;
     let mut events = Vec::with_capacity(batch.len());
     let mut unknown = Vec::new();
     for delivered in batch {
         match delivered.id.as_ref().and_then(|id| known.get(id)) {
-            Some(event) => events.push(Arc::clone(event)),
+            Some(Ok(event)) => events.push(Arc::clone(event)),
+            Some(Err(unreadable)) => applier.bury_unreadable(unreadable).await?,
             None => unknown.push(delivered),
         }
     }
@@ -198,7 +224,7 @@ async fn work(applier: &Applier, batch: &[Delivered]) -> Result<(), StoreError> 
 pub(super) async fn named(
     store: &Store,
     batch: &[Delivered],
-) -> Result<HashMap<String, Arc<Event>>, StoreError> {
+) -> Result<HashMap<String, Result<Arc<Event>, Unreadable>>, StoreError> {
     let keys: Vec<EventKey> = batch
         .iter()
         .filter_map(|delivered| delivered.id.as_deref())
@@ -209,7 +235,10 @@ pub(super) async fn named(
     let events = store.events_by_key(&keys).await?;
     Ok(events
         .into_iter()
-        .map(|event| (event.key.as_str().to_owned(), event))
+        .map(|read| {
+            let key = read.as_ref().map_or_else(|odd| &odd.key, |event| &event.key);
+            (key.as_str().to_owned(), read)
+        })
         .collect())
 }
 

@@ -9,6 +9,7 @@ use super::applier::Applier;
 use super::consume::{Ended, PAUSE, bury_unknown, named, pause, settle, wait_for_store};
 use crate::broker::{Delivered, Rabbitmq, Source, Subscription};
 use crate::store::StoreError;
+use crate::telemetry::causes;
 
 /// Few come, and each is a transaction.
 const PREFETCH: u16 = 16;
@@ -40,8 +41,13 @@ async fn consume(applier: &Applier, subscription: &mut Subscription, shutdown: &
         let Some(delivered) = delivered else {
             return Ended::Lost;
         };
-        if let Err(error) = record(applier, &delivered).await {
-            return Ended::StoreAway { error, at_once: true };
+        match record(applier, &delivered).await {
+            Ok(()) => {}
+            Err(error) if error.is_transient() => return Ended::StoreAway { error, at_once: true },
+            Err(error) => tracing::error!(
+                error = causes(&error),
+                "the store refuses what this message asks for"
+            ),
         }
         if subscription.ack([delivered.tag]).await.is_err() {
             return Ended::Lost;
@@ -51,8 +57,10 @@ async fn consume(applier: &Applier, subscription: &mut Subscription, shutdown: &
 
 async fn record(applier: &Applier, delivered: &Delivered) -> Result<(), StoreError> {
     let known = named(&applier.store, std::slice::from_ref(delivered)).await?;
-    let Some(event) = known.into_values().next() else {
-        return bury_unknown(&applier.store, delivered).await;
+    let event = match known.into_values().next() {
+        None => return bury_unknown(&applier.store, delivered).await,
+        Some(Err(unreadable)) => return applier.bury_unreadable(&unreadable).await,
+        Some(Ok(event)) => event,
     };
     let error = "the broker gave up: workers took it again and again and never finished";
     let buried = applier.store.bury_unfinished(&event, error).await?;

@@ -101,13 +101,18 @@ async fn sweep(outbox: &Embedded, applier: &Applier, batch: usize) -> Result<(Ta
     let rows = outbox.take(u32::try_from(batch).unwrap_or(u32::MAX)).await?;
     let taken = rows.len();
     let mut events = Vec::with_capacity(taken);
+    let mut tally = Tally::default();
     for Claimed { row, content, .. } in rows {
         match content {
             Content::Event(event, _) => events.push(event),
+            Content::Unreadable(event) => {
+                applier.bury_unreadable(&event).await?;
+                tally.buried += 1;
+            }
             Content::Message(_) | Content::Missing => applier.store.end_missing(&row).await?,
         }
     }
-    let tally = applier.apply(&events).await?;
+    tally.add(applier.apply(&events).await?);
     outbox.done_with_messages().await?;
     Ok((tally, taken))
 }

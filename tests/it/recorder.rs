@@ -64,6 +64,27 @@ async fn hold(store: &Store) -> Tx {
     tx
 }
 
+/// Makes the database refuse every conflict that comes with these headers.
+async fn refuse_conflicts_with(fresh: &FreshStore, headers: &str) {
+    if fresh.is_postgres() {
+        let function = "create function refuse() returns trigger language plpgsql as \
+             $$begin raise exception 'as the test wants it' using errcode = '23514'; end$$";
+        fresh.by_hand(function).await.unwrap();
+    }
+    let trigger = if fresh.is_postgres() {
+        format!(
+            "create trigger odd before insert on event_conflicts for each row \
+             when (new.headers = '{headers}') execute function refuse()"
+        )
+    } else {
+        format!(
+            "create trigger odd before insert on event_conflicts when new.headers = '{headers}' \
+             begin select raise(abort, 'as the test wants it'); end"
+        )
+    };
+    fresh.by_hand(&trigger).await.unwrap();
+}
+
 async fn stored(fresh: &FreshStore) -> i64 {
     fresh.number("select count(*) from events").await
 }
@@ -128,6 +149,56 @@ on_both_stores! {
         assert_eq!(fresh.texts("select reason from quarantine").await, ["unrecordable"]);
         assert_eq!(fresh.texts("select code from attention").await, ["unrecordable"]);
         assert_eq!(fresh.texts("select routing_key from messages").await, ["attention.unrecordable"]);
+    }
+
+    async fn a_repeat_that_cannot_be_kept_fails_no_other_repeat(fresh) {
+        let running = start(&fresh.store, patient());
+        let first = events(6);
+        let mut unreadable = event("unreadable", b"content");
+        running.record_all(&first).await;
+        // As a newer version might have stored it: its fingerprint is none here.
+        let stored_odd = format!(
+            "insert into events (id, event_key, provider, account, merchant, type, provider_event_type, \
+             occurred_at, received_at, fingerprint, headers, body) \
+             select 'odd', '{}', provider, account, merchant, type, provider_event_type, occurred_at, \
+             received_at, {}, headers, body from events where event_key = '{}'",
+            unreadable.key.as_str(),
+            if fresh.is_postgres() { "'\\x01'::bytea" } else { "x'01'" },
+            first[0].key.as_str(),
+        );
+        fresh.by_hand(&stored_odd).await.unwrap();
+        "[]".clone_into(&mut unreadable.headers);
+        refuse_conflicts_with(&fresh, "culprit").await;
+        let conflict = |n: usize, headers: &str| {
+            let mut other = event(&n.to_string(), b"other content");
+            headers.clone_into(&mut other.headers);
+            Arc::new(other)
+        };
+        let again = |event: &Arc<Event>| {
+            let mut again = (**event).clone();
+            again.id = EventId::new(again.received_at);
+            Arc::new(again)
+        };
+        let mut batch: Vec<_> = first[..3].iter().map(again).collect();
+        batch.extend([conflict(4, "[]"), conflict(5, "culprit"), conflict(6, "[]"), Arc::new(unreadable)]);
+        let held = hold(&fresh.store).await;
+        let (answers, ()) = tokio::join!(running.record_all(&batch), async { drop(held) });
+        let kinds: Vec<&str> = answers
+            .iter()
+            .map(|answer| match answer {
+                Ok(Recorded::Duplicate { .. }) => "duplicate",
+                Ok(Recorded::Conflict { .. }) => "conflict",
+                Ok(Recorded::Fresh) => "fresh",
+                Err(Unrecorded::Unrecordable) => "unrecordable",
+                Err(_) => "failed",
+            })
+            .collect();
+        let expected =
+            ["duplicate", "duplicate", "duplicate", "conflict", "unrecordable", "conflict", "conflict"];
+        assert_eq!(kinds, expected);
+        running.end().await;
+        assert_eq!(fresh.number("select count(*) from event_conflicts").await, 3);
+        assert_eq!(fresh.number("select count(*) from attention where code = 'event_conflict'").await, 3);
     }
 
     async fn a_full_queue_says_so_at_once(fresh) {

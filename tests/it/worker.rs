@@ -73,7 +73,7 @@ impl Provider for Scripted {
     }
 }
 
-fn paid(n: usize) -> Arc<Event> {
+pub(crate) fn paid(n: usize) -> Arc<Event> {
     Arc::new(event(&n.to_string(), format!("paid {n}").as_bytes()))
 }
 
@@ -122,7 +122,7 @@ fn options(max_attempts: u32) -> WorkerOptions {
     }
 }
 
-fn embedded(store: &Store, process: &str, max_attempts: u32) -> (Worker, mpsc::Sender<Handoff>) {
+pub(crate) fn embedded(store: &Store, process: &str, max_attempts: u32) -> (Worker, mpsc::Sender<Handoff>) {
     let config = BrokerConfig {
         url: BrokerUrl::Embedded,
         prefix: "payhook".to_owned(),
@@ -136,7 +136,7 @@ fn embedded(store: &Store, process: &str, max_attempts: u32) -> (Worker, mpsc::S
 }
 
 /// A relay and a worker at RabbitMQ, until dropped.
-struct Flows {
+pub(crate) struct Flows {
     running: Running,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
@@ -144,7 +144,7 @@ struct Flows {
 }
 
 impl Flows {
-    async fn start(options_of_broker: &BrokerOptions, store: &Store, max_attempts: u32) -> Self {
+    pub(crate) async fn start(options_of_broker: &BrokerOptions, store: &Store, max_attempts: u32) -> Self {
         let running = Running::connected(options_of_broker, store, "one").await;
         let bell = Bell::default();
         let rabbitmq = running.rabbitmq.clone();
@@ -175,17 +175,41 @@ impl Flows {
         }
     }
 
-    async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.shutdown.cancel();
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
-async fn make_due(fresh: &FreshStore) {
+pub(crate) async fn make_due(fresh: &FreshStore) {
     fresh.by_hand("update outbox set due_at = 0").await.unwrap();
 }
 
-async fn finished(fresh: &FreshStore) -> i64 {
+/// Stores an event as a newer version might: this one cannot read its `orders`.
+async fn store_odd(fresh: &FreshStore, id: &str) -> String {
+    let like = paid(9000);
+    fresh
+        .store
+        .insert_fresh(std::slice::from_ref(&like), None)
+        .await
+        .unwrap();
+    let (key, id) = (format!("webhook:stripe:shop:{id}"), format!("odd-{id}"));
+    let copy = format!(
+        "insert into events (id, event_key, provider, account, merchant, type, provider_event_type, orders, \
+         occurred_at, received_at, fingerprint, headers, body) \
+         select '{id}', '{key}', provider, account, merchant, type, provider_event_type, 'of tomorrow', \
+         occurred_at, received_at, fingerprint, headers, body from events where event_key = '{}'",
+        like.key.as_str()
+    );
+    assert_eq!(fresh.by_hand(&copy).await.unwrap(), 1);
+    let outbox = format!(
+        "insert into outbox (id, kind, event_id, created_at, due_at) values ('{id}', 'event', '{id}', 0, 0)"
+    );
+    fresh.by_hand(&outbox).await.unwrap();
+    key
+}
+
+pub(crate) async fn finished(fresh: &FreshStore) -> i64 {
     fresh.number("select count(*) from event_outcomes").await
 }
 
@@ -227,6 +251,7 @@ on_both_stores! {
         assert_eq!(worker.step().await.unwrap().applied, 1);
     }
 
+    /// C26, D16.
     async fn trouble_costs_its_neighbours_nothing_and_is_buried_in_the_end(fresh) {
         let (mut worker, _handoffs) = embedded(&fresh.store, "one", 2);
         let mut batch = troubles();
@@ -264,6 +289,45 @@ on_both_stores! {
         }
     }
 
+    /// C26: it is met first each time, and would be the end of every batch.
+    async fn an_event_of_a_newer_version_is_buried_and_its_neighbours_go_on(fresh) {
+        let (mut worker, _handoffs) = embedded(&fresh.store, "one", 8);
+        store_odd(&fresh, "tomorrow").await;
+        fresh.store.insert_fresh(&[paid(1), paid(2)], None).await.unwrap();
+        assert_eq!(worker.step().await.unwrap(), Tally { applied: 3, retried: 0, buried: 1 });
+        assert_eq!(worker.step().await.unwrap(), Tally::default());
+        let letters = fresh.texts("select event_id || ' ' || event_key || ' ' || merchant from dead_letters").await;
+        assert_eq!(letters, ["odd-tomorrow webhook:stripe:shop:tomorrow default"]);
+        assert_eq!(fresh.number("select count(*) from event_outcomes where outcome = 'dead'").await, 1);
+        assert_eq!(fresh.number("select count(*) from attention where code = 'dead_letter'").await, 1);
+    }
+
+    async fn through_rabbitmq_too_an_event_of_a_newer_version_stops_nobody(fresh) {
+        Rabbit::with(|rabbit| async move {
+            store_odd(&fresh, "in-the-outbox").await;
+            let named = store_odd(&fresh, "in-the-queue").await;
+            fresh.by_hand("delete from outbox where id = 'odd-in-the-queue'").await.unwrap();
+            let good: Vec<_> = (1..=5).map(paid).collect();
+            fresh.store.insert_fresh(&good, Some("nobody")).await.unwrap();
+            let flows = Flows::start(&rabbit.options(), &fresh.store, 8).await;
+            let apply = rabbit.name("apply");
+            rabbit.put(&apply, Some(&named), b"").await;
+            for event in &good {
+                rabbit.put(&apply, Some(event.key.as_str()), b"").await;
+            }
+            until("all have ended", || async { finished(&fresh).await == 8 }).await;
+            until("acked", || async { rabbit.ready(&apply).await == Some(0) }).await;
+            flows.stop().await;
+            assert_eq!(rabbit.ready(&apply).await, Some(0));
+            let mut letters = fresh.texts("select event_id from dead_letters").await;
+            letters.sort();
+            assert_eq!(letters, ["odd-in-the-outbox", "odd-in-the-queue"]);
+            assert_eq!(fresh.number("select count(*) from event_outcomes where outcome = 'applied'").await, 6);
+            rabbit
+        })
+        .await;
+    }
+
     async fn through_rabbitmq_each_order_is_announced_once(fresh) {
         Rabbit::with(|rabbit| async move {
             let mut options = rabbit.options();
@@ -294,6 +358,7 @@ on_both_stores! {
         .await;
     }
 
+    /// D13.
     async fn trouble_in_the_queue_comes_back_by_the_sweep_and_not_by_the_queue(fresh) {
         Rabbit::with(|rabbit| async move {
             let flows = Flows::start(&rabbit.options(), &fresh.store, 2).await;
@@ -357,6 +422,7 @@ on_both_stores! {
         .await;
     }
 
+    /// D02, D06.
     async fn a_worker_comes_back_when_its_queue_or_its_connection_is_gone(fresh) {
         Rabbit::with(|rabbit| async move {
             let upstream = rabbit.url.split_once('@').unwrap().1.split('/').next().unwrap().to_owned();

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{CLAIM, Claimed, Content, Message, id_list, over_ids};
 use crate::event::{Event, EventId, Replay};
-use crate::store::{Store, StoreError, on_pool, on_tx};
+use crate::store::{Store, StoreError, Unreadable, on_pool, on_tx};
 use crate::time::Timestamp;
 
 /// Which due rows.
@@ -131,11 +131,14 @@ impl Store {
     ) -> Result<Vec<Claimed>, StoreError> {
         let ids: BTreeSet<&str> = rows.iter().filter_map(|row| row.event_id.as_deref()).collect();
         let ids: Vec<EventId> = ids.into_iter().map(EventId::from_text).collect();
-        let events: HashMap<EventId, Arc<Event>> = self
+        let events: HashMap<EventId, Result<Arc<Event>, Unreadable>> = self
             .events_by_id(&ids)
             .await?
             .into_iter()
-            .map(|event| (event.id.clone(), event))
+            .map(|read| {
+                let id = read.as_ref().map_or_else(|odd| &odd.id, |event| &event.id);
+                (id.clone(), read)
+            })
             .collect();
         let mut messages = self
             .messages_by_id(rows.iter().filter_map(|row| row.message_id.as_deref()))
@@ -150,7 +153,8 @@ impl Store {
                 .zip(row.replay_reason)
                 .map(|(id, reason)| Replay { id, reason });
             let content = match (event, message) {
-                (Some(event), _) => Content::Event(event, replay),
+                (Some(Ok(event)), _) => Content::Event(event, replay),
+                (Some(Err(unreadable)), _) => Content::Unreadable(unreadable),
                 (None, Some(message)) => Content::Message(message),
                 (None, None) => Content::Missing,
             };

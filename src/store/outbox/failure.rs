@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::tell::{Alarm, tell};
 use super::{finish_applied, id_list, over_ids};
 use crate::event::{AttentionCode, Event, EventId, text};
-use crate::store::{Store, StoreError, Tx, dead_letters, on_tx};
+use crate::store::{Store, StoreError, Tx, Unreadable, dead_letters, on_tx};
 use crate::time::{Timestamp, micros};
 
 /// A row that is missing (a message came back after its row was done) is written anew: the failure is a fact.
@@ -20,6 +20,7 @@ const COUNT_FAILURE: &str = "insert into outbox \
      claimed_by = null, publishes = case when outbox.publishes > 1 then 1 else outbox.publishes end \
      returning attempts";
 
+const MERCHANT: &str = "select merchant from events where id = $1";
 const ATTEMPTS: &str = "select attempts from outbox where id = $1";
 const HAS_OUTCOME: &str = "select exists (select 1 from event_outcomes where event_id = $1)";
 const END_ROW: &str = "delete from outbox where id = $1";
@@ -175,6 +176,38 @@ impl Store {
         Ok(true)
     }
 
+    /// Gives up an event that does not read, so that it keeps nobody from being sent or applied. None of its
+    /// rows is left; when it reads again (a newer version), a redrive applies it and a replay publishes it.
+    pub async fn bury_unreadable(&self, event: &Unreadable) -> Result<(), StoreError> {
+        let mut tx = self.begin().await?;
+        let now = tx.now().await?;
+        let id = &event.id;
+        let merchant: Option<String> = on_tx!(&mut tx, |conn| sqlx::query_scalar(MERCHANT)
+            .bind(id.as_str())
+            .fetch_optional(conn)
+            .await)?;
+        let merchant = merchant.unwrap_or_default();
+        let burial = Burial {
+            error: format!(
+                "the stored event does not read, so it was neither sent nor applied: {}",
+                event.reason
+            ),
+            attempts: 0,
+        };
+        let finished: bool = on_tx!(&mut tx, |conn| sqlx::query_scalar(HAS_OUTCOME)
+            .bind(id.as_str())
+            .fetch_one(conn)
+            .await)?;
+        if !finished {
+            dead_letters::insert_event(&mut tx, (id, &event.key), &merchant, &burial, now).await?;
+            end_as_dead(&mut tx, id, &burial.error, now).await?;
+            let alarm = Alarm::new(AttentionCode::DeadLetter, id.as_str(), burial.error).merchant(&merchant);
+            tell(&mut tx, &alarm, now).await?;
+        }
+        finish_applied(&mut tx, std::slice::from_ref(id), true).await?;
+        tx.commit().await
+    }
+
     /// Ends a row whose event or message is not in the store: there is nothing to send, now or later.
     pub async fn end_missing(&self, row: &str) -> Result<(), StoreError> {
         let mut tx = self.begin().await?;
@@ -204,17 +237,23 @@ pub async fn bury(
     embedded: bool,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    dead_letters::insert_event(tx, event, burial, now).await?;
     let id: &EventId = &event.id;
-    on_tx!(&mut *tx, |conn| sqlx::query(BURY_OUTCOME)
-        .bind(id.as_str())
-        .bind(&burial.error)
-        .bind(now.micros())
-        .execute(conn)
-        .await
-        .map(drop))?;
+    dead_letters::insert_event(tx, (id, &event.key), &event.merchant, burial, now).await?;
+    end_as_dead(tx, id, &burial.error, now).await?;
     let explanation = format!("given up after {} attempts: {}", burial.attempts, burial.error);
     let alarm = Alarm::new(AttentionCode::DeadLetter, id.as_str(), explanation).about(Some(event));
     tell(tx, &alarm, now).await?;
     finish_applied(tx, std::slice::from_ref(id), embedded).await
+}
+
+/// The outcome of what is given up, unless an earlier application has one that stands.
+async fn end_as_dead(tx: &mut Tx, id: &EventId, error: &str, now: Timestamp) -> Result<(), StoreError> {
+    on_tx!(&mut *tx, |conn| sqlx::query(BURY_OUTCOME)
+        .bind(id.as_str())
+        .bind(error)
+        .bind(now.micros())
+        .execute(conn)
+        .await
+        .map(drop))?;
+    Ok(())
 }

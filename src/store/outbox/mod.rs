@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::event::{Event, Replay};
 #[expect(unused_imports, reason = "named by the docs above")]
 use crate::store::Store;
+use crate::store::Unreadable;
 use crate::time::Timestamp;
 
 pub use claim::Scope;
@@ -81,6 +82,8 @@ pub enum Content {
     Event(Arc<Event>, Option<Replay>),
     /// A message about an order or an attention item.
     Message(Message),
+    /// The row's event is in the store, and does not read.
+    Unreadable(Unreadable),
     /// The row's event or message is not in the store: nothing can be sent.
     Missing,
 }
