@@ -59,6 +59,7 @@ fn fact_keys(verified: &Verified) -> Vec<&str> {
         .collect()
 }
 
+/// E11 too: a form is bytes.
 #[test]
 fn a01_gbk_is_verified_over_bytes_and_stored_as_text() {
     let verified = judge_recorded("der02_gbk_body").unwrap();

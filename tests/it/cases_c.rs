@@ -1,13 +1,14 @@
 //! What bit receivers of Stripe (and of tokens) elsewhere: verification and acks, one test per case.
 //!
-//! Not here, because no verdict and no ack is in question: C12–C15, C17–C19, C23 and C34 (how facts move orders,
-//! unknown orders) are the order tests'; C21, C26 and C28 (crashes, poison, two relays) the relay and worker
-//! tests'; C20, C30 and C31 (transactions and batches) the store and worker tests'.
+//! How facts move orders (C12, C15, C17, C18, C23) is the rules' own table; crashes, poison and two relays are the
+//! storm's, the worker's and the relay's. `cases` says that each is named somewhere.
 
 use futures_util::future::join_all;
 use payhook::event::{FactKind, Notification};
 use payhook::provider::{Reason, Verified, stripe};
+use payhook::store::Recorded;
 use payhook::time::Timestamp;
+use payhook::worker::Tally;
 use serde_json::Value;
 
 use crate::support::listener::Listener;
@@ -15,6 +16,8 @@ use crate::support::signed::{
     self, STRIPE_PAID, STRIPE_SECRET, Senders, TWOCTWOP_PAID, TWOCTWOP_SECRET, accounts, notification, now,
     registry_of, scheme,
 };
+use crate::support::store::on_both_stores;
+use crate::worker::{embedded, make_due, paid as worker_paid};
 
 const STRIPE: &str = "stripe/shop-intl";
 const ACK: &str = r#"{"received":true}"#;
@@ -280,4 +283,37 @@ async fn c33_a_duplicate_is_no_error() {
         assert_eq!(listener.keys().await.len(), 2);
     })
     .await;
+}
+
+on_both_stores! {
+    /// Everything that an event does is one transaction with the word that it was done.
+    async fn c20_a_write_that_fails_leaves_nothing_and_the_next_try_does_it_all(fresh) {
+        let (mut worker, _handoffs) = embedded(&fresh.store, "one", 8);
+        fresh.store.insert_fresh(&[worker_paid(1)], None).await.unwrap();
+        fresh.by_hand("alter table ledger_entries rename to away").await.unwrap();
+        let failed = Tally { retried: 1, ..Tally::default() };
+        assert_eq!(worker.step().await.unwrap(), failed);
+        for table in ["orders", "trades", "facts", "order_history", "messages", "event_outcomes"] {
+            assert_eq!(fresh.number(&format!("select count(*) from {table}")).await, 0, "{table}");
+        }
+        fresh.by_hand("alter table away rename to ledger_entries").await.unwrap();
+        make_due(&fresh).await;
+        let applied = Tally { applied: 1, ..Tally::default() };
+        assert_eq!(worker.step().await.unwrap(), applied);
+        assert_eq!(fresh.texts("select status from orders").await, ["paid"]);
+        assert_eq!(fresh.number("select count(*) from ledger_entries").await, 1);
+    }
+
+    /// A duplicate of what is not done yet is acked and changes nothing about its being done.
+    async fn c21_a_duplicate_of_an_unfinished_event_does_not_finish_it(fresh) {
+        let (mut worker, _handoffs) = embedded(&fresh.store, "one", 8);
+        let (event, again) = (worker_paid(1), worker_paid(1));
+        let recorded = fresh.store.record_batch(&[event.clone(), again], None).await.unwrap();
+        assert_eq!(recorded[1], Recorded::Duplicate { event_id: event.id.clone() });
+        let applied = Tally { applied: 1, ..Tally::default() };
+        assert_eq!(worker.step().await.unwrap(), applied);
+        fresh.store.record_batch(&[worker_paid(1)], None).await.unwrap();
+        assert_eq!(worker.step().await.unwrap(), Tally::default());
+        assert_eq!(fresh.number("select count(*) from messages where routing_key = 'order.paid'").await, 1);
+    }
 }

@@ -18,9 +18,12 @@ mod storm;
 mod support;
 
 mod broker;
+mod cases;
 mod cases_a;
 mod cases_b;
 mod cases_c;
+mod cases_d;
+mod cases_e;
 mod hints;
 mod hostile;
 mod idempotency;

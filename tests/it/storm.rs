@@ -3,6 +3,8 @@
 //!
 //! The load is bounded so that the whole suite stays short; `PAYHOOK_STORM` multiplies it for a long run.
 
+mod recount;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,17 +29,24 @@ const SETTLE: Duration = Duration::from_mins(3);
 /// Senders at once.
 const SENDERS: usize = 24;
 
-/// How many stories, by the weight that `PAYHOOK_STORM` gives.
-fn scale(count: usize) -> usize {
+/// The weight that `PAYHOOK_STORM` gives.
+fn weight() -> u32 {
     #[expect(
         clippy::disallowed_methods,
         reason = "the length of a test by hand is no configuration of payhook's"
     )]
-    let factor = std::env::var("PAYHOOK_STORM")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(1);
-    count * factor
+    let weight = std::env::var("PAYHOOK_STORM");
+    weight.ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+/// How many stories.
+fn scale(count: usize) -> usize {
+    count * usize::try_from(weight()).unwrap()
+}
+
+/// How long this load may take to settle.
+fn patience() -> Duration {
+    SETTLE + Duration::from_secs(20) * (weight() - 1)
 }
 
 /// A load in progress: what is still to be acked, and how many answers there were.
@@ -55,7 +64,7 @@ async fn send(load: &Load, signers: &Signers, daemons: &[Arc<Mutex<Daemon>>]) {
         .build()
         .unwrap();
     let clock = Clock::system();
-    let until = Instant::now() + SETTLE;
+    let until = Instant::now() + patience();
     let sender = async |number: usize| loop {
         let Some(telling) = load.left.lock().await.pop() else {
             return;
@@ -97,7 +106,12 @@ async fn send(load: &Load, signers: &Signers, daemons: &[Arc<Mutex<Daemon>>]) {
 
 impl Load {
     fn new(stories: &[Story], seed: u64) -> Self {
-        let left = shuffled(stories, 20, seed);
+        Self::with_again(stories, 20, seed)
+    }
+
+    /// `again` out of 100 are sent twice.
+    fn with_again(stories: &[Story], again: u32, seed: u64) -> Self {
+        let left = shuffled(stories, again, seed);
         Self {
             total: left.len(),
             left: Mutex::new(left),
@@ -108,7 +122,7 @@ impl Load {
 
     /// Waits until `share` of 100 are acked.
     async fn reach(&self, share: usize) {
-        let until = Instant::now() + SETTLE;
+        let until = Instant::now() + patience();
         while self.acked.load(Ordering::SeqCst) * 100 < self.total * share {
             assert!(
                 Instant::now() < until,
@@ -123,7 +137,7 @@ impl Load {
 
 /// Waits until nothing is left to do, then compares every order with its story.
 async fn judge(daemon: &Daemon, stories: &[Story]) {
-    let until = Instant::now() + SETTLE;
+    let until = Instant::now() + patience();
     let wanted: usize = stories.iter().map(|story| story.tellings.len()).sum();
     loop {
         let metrics = daemon.get("/metrics").await.1;
@@ -394,6 +408,7 @@ async fn two_daemons_share_the_work_and_one_may_die() {
     .await;
 }
 
+/// D01, D25.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_and_wiped_servers_lose_nothing() {
     let postgres = Arc::new(Mutex::new(PrivatePostgres::start()));
@@ -447,6 +462,7 @@ async fn in_thread<T: Send + 'static>(server: &Arc<Mutex<T>>, work: impl FnOnce(
         .unwrap();
 }
 
+/// D02, D11, D25.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_connection_closed_twenty_times_loses_nothing() {
     let rabbitmq = Arc::new(Mutex::new(PrivateRabbitmq::start()));
@@ -501,7 +517,7 @@ async fn die_at(point: &str, store: Option<&str>, broker: &str, prefix: &str) {
     let daemons = [daemon.clone()];
     let revive = async {
         // Not held while waiting: the senders ask it where to send.
-        let until = Instant::now() + SETTLE;
+        let until = Instant::now() + patience();
         while daemon.lock().await.is_running() {
             assert!(Instant::now() < until, "{point} was never reached");
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -514,6 +530,7 @@ async fn die_at(point: &str, store: Option<&str>, broker: &str, prefix: &str) {
     judge(&*daemon.lock().await, &stories).await;
 }
 
+/// C21, C34.
 #[cfg(feature = "crash-points")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_death_between_any_two_steps_loses_nothing() {

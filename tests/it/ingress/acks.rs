@@ -230,6 +230,7 @@ fn heard(answer: &Answer, case: &Case, status: u16, body: &str) {
 }
 
 on_both_stores! {
+    /// E09.
     async fn every_answer_is_exact(fresh) {
         let public = Public::with(&fresh, &accounts());
         let cases = cases();

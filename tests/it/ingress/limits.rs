@@ -69,6 +69,7 @@ async fn on_sqlite<F: Future<Output = ()>>(test: impl FnOnce(FreshStore) -> F) {
     FreshStore::with_sqlite(test).await;
 }
 
+/// E02, E03.
 #[tokio::test]
 async fn a_body_over_the_cap_is_read_on_and_answered() {
     on_sqlite(|fresh| async move {
@@ -121,6 +122,7 @@ fn request_of(bytes: usize) -> Request<Body> {
         .unwrap()
 }
 
+/// E01.
 #[tokio::test]
 async fn an_endless_body_is_cut_off() {
     on_sqlite(|fresh| async move {

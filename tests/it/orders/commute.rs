@@ -143,7 +143,7 @@ fn rename(acts: &[Act], suffix: usize) -> Vec<Act> {
 }
 
 /// How every order of the database ended, by its suffix.
-async fn ends(fresh: &FreshStore) -> BTreeMap<usize, End> {
+pub(crate) async fn ends(fresh: &FreshStore) -> BTreeMap<usize, End> {
     let mut ends: BTreeMap<usize, End> = BTreeMap::new();
     let rows =
         "select order_id || ' ' || status || ' ' || paid || ' ' || refunded || ' ' || reversed from orders";
@@ -226,7 +226,7 @@ on_both_stores! {
     }
 }
 
-/// Two workers apply the same shuffled events of the same orders in overlapping batches.
+/// C13, C14: Two workers apply the same shuffled events of the same orders in overlapping batches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_workers_on_postgres_end_like_one_and_never_deadlock() {
     FreshStore::with_postgres(async |fresh| {

@@ -17,6 +17,7 @@ fn first() -> Act {
 }
 
 on_both_stores! {
+    /// E15.
     async fn one_event_writes_everything_once(fresh) {
         let act = first();
         let applied = play(&fresh.store, std::slice::from_ref(&act), &CREATE).await;
@@ -79,6 +80,7 @@ on_both_stores! {
         assert_eq!(fresh.number("select count(*) from event_orders").await, 2);
     }
 
+    /// C19.
     async fn what_waits_too_long_is_shown_once_and_goes_on_waiting(fresh) {
         let re = told(ProviderName::Stripe, "re", None, vec![refund(FactKind::RefundSucceeded, "T", "R", 40)]);
         play(&fresh.store, &[re], &CREATE).await;

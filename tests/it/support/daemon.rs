@@ -22,6 +22,7 @@ pub(crate) struct Daemon {
     admin_port: u16,
     process: Option<Child>,
     environment: Vec<(String, String)>,
+    role: Option<&'static str>,
 }
 
 /// What a daemon is started with.
@@ -78,7 +79,13 @@ scopes = ["read", "raw", "operate"]
             admin_port,
             process: None,
             environment: Vec::new(),
+            role: None,
         }
+    }
+
+    /// Has it do a part of the work only, from the next start on.
+    pub(crate) fn role(&mut self, role: &'static str) {
+        self.role = Some(role);
     }
 
     /// Sets a variable for every start from now on.
@@ -103,6 +110,7 @@ scopes = ["read", "raw", "operate"]
         command
             .args(["serve", "--config"])
             .arg(self.config())
+            .args(self.role.map(|role| format!("--role={role}")))
             .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -188,6 +196,16 @@ scopes = ["read", "raw", "operate"]
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().expect("a running daemon").id()
+    }
+
+    /// The most memory it has had at once, in KiB.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let peak = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .unwrap();
+        peak.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     /// Sends a signed request; `None` when there was no answer at all.

@@ -4,6 +4,7 @@
 //! payhook's rules; the tests compare it with what the database says after whatever they did on the way.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use payhook::provider::signature::mac::hmac_sha256;
@@ -133,10 +134,29 @@ pub(crate) struct End {
 /// `count` stories from `seed`; `prefix` keeps the order ids of different tests apart.
 pub(crate) fn stories(seed: u64, count: usize, prefix: &str) -> Vec<Story> {
     let mut rng = StdRng::seed_from_u64(seed);
-    (0..count).map(|number| story(&mut rng, prefix, number)).collect()
+    let few = Refunds { from: 5, most: 1..=3 };
+    (0..count)
+        .map(|number| story(&mut rng, prefix, number, &few))
+        .collect()
 }
 
-fn story(rng: &mut StdRng, prefix: &str, number: usize) -> Story {
+/// The same with many refunds: some five events an order.
+pub(crate) fn long_stories(seed: u64, count: usize, prefix: &str) -> Vec<Story> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let many = Refunds { from: 2, most: 2..=8 };
+    (0..count)
+        .map(|number| story(&mut rng, prefix, number, &many))
+        .collect()
+}
+
+/// How much is refunded.
+struct Refunds {
+    /// From which fate of 0 to 9 on.
+    from: i32,
+    most: RangeInclusive<u32>,
+}
+
+fn story(rng: &mut StdRng, prefix: &str, number: usize, many: &Refunds) -> Story {
     let sender = match number % 3 {
         0 => Sender::Alipay,
         1 => Sender::Wechat,
@@ -167,7 +187,11 @@ fn story(rng: &mut StdRng, prefix: &str, number: usize) -> Story {
         happenings.push(Happening::Paid);
         end.status = "paid";
         end.paid = amount;
-        let refunds = if fate >= 5 { rng.random_range(1..=3_u32) } else { 0 };
+        let refunds = if fate >= many.from {
+            rng.random_range(many.most.clone())
+        } else {
+            0
+        };
         let full = fate >= 8;
         for refund in 1..=refunds {
             let left = amount - end.refunded;
