@@ -1,7 +1,7 @@
 //! Every order and every ledger against the raw notifications that payhook stored, read and added up here once
 //! more: nothing of payhook's reading, rules or arithmetic is used, and the third opinion is the story's own.
 //!
-//! `PAYHOOK_STORM=100 cargo test --test it recount -- --nocapture` is 100 000 events over 20 000 orders.
+//! `PAYHOOK_STORM=200 cargo test --test it recount -- --nocapture` is 100 000 events over 20 000 orders.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -213,7 +213,7 @@ async fn orders_and_ledger_equal_a_recount_of_the_raw_notifications() {
             daemon.start().await;
             daemons.push(Arc::new(Mutex::new(daemon)));
         }
-        let stories = long_stories(57, scale(200), "r");
+        let stories = long_stories(57, scale(100), "r");
         let events: usize = stories.iter().map(|story| story.tellings.len()).sum();
         let load = Load::with_again(&stories, 30, 58);
         let began = Instant::now();
