@@ -12,6 +12,7 @@ pub mod quarantine;
 pub mod receive;
 pub mod recorder;
 mod reply;
+mod room;
 
 use std::sync::Arc;
 

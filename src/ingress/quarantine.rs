@@ -1,17 +1,19 @@
 //! Refused notifications on their way into the quarantine: kept as far as there is room, shed first.
 //!
 //! Nobody waits for this and no ack depends on it. A bounded queue takes what comes, one task writes what has
-//! gathered and then pauses, so that a flood of forgeries costs the store ten small transactions a second at
-//! most. What finds no room is only counted and logged.
+//! gathered, a few items at a time with a pause after each, so that a flood of forgeries has a small part of the
+//! store's time whatever the machine. The room is shared by sender ([`Room`]): a flood does not crowd out what
+//! somebody else is refused. What finds no room is only counted and logged.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::{Ipv4Net, Ipv6Net};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
+use super::room::{Place, Room};
 use crate::event::text::storable;
 use crate::event::{Event, Notification};
 use crate::provider::{Reason, Refusal, Registered, kept_headers};
@@ -19,19 +21,25 @@ use crate::store::Store;
 use crate::store::quarantine::Quarantined;
 
 /// Most items between a refusal and the store.
-const ROOM: usize = 128;
+const ROOM: usize = 1024;
 
 /// Most bytes between a refusal and the store.
 const ROOM_BYTES: usize = 16 * 1024 * 1024;
 
-/// Between two writes.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Most items of one write.
+const WRITTEN_AT_ONCE: usize = 64;
+
+/// The least between two writes.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How often as long as the write took the pause is at least: on SQLite the recorder waits for the same writer.
+const REST: u32 = 4;
 
 /// Takes what was refused; clones share the queue.
 #[derive(Clone, Debug)]
 pub struct Quarantine {
-    queue: mpsc::Sender<(Quarantined, OwnedSemaphorePermit)>,
-    bytes: Arc<Semaphore>,
+    queue: mpsc::Sender<(Quarantined, Place)>,
+    room: Room,
 }
 
 impl Quarantine {
@@ -41,7 +49,7 @@ impl Quarantine {
         tasks.spawn(write(store, kept));
         Self {
             queue,
-            bytes: Arc::new(Semaphore::new(ROOM_BYTES)),
+            room: Room::new(ROOM, ROOM_BYTES),
         }
     }
 
@@ -84,27 +92,27 @@ impl Quarantine {
 
     fn put(&self, item: Quarantined) {
         let (provider, account, reason) = (item.provider, item.account.clone(), item.reason);
-        let bytes = u32::try_from(item.bytes().clamp(1, ROOM_BYTES)).unwrap_or(u32::MAX);
-        let kept = Arc::clone(&self.bytes)
-            .try_acquire_many_owned(bytes)
-            .is_ok_and(|permit| self.queue.try_send((item, permit)).is_ok());
+        let place = self.room.take(&item.sender, item.bytes());
+        let kept = place.is_some_and(|place| self.queue.try_send((item, place)).is_ok());
         if !kept {
             tracing::warn!(%provider, account, reason, "no room in the quarantine's queue: counted, not kept");
         }
     }
 }
 
-async fn write(store: Store, mut queue: mpsc::Receiver<(Quarantined, OwnedSemaphorePermit)>) {
-    let mut taken = Vec::with_capacity(ROOM);
-    while queue.recv_many(&mut taken, ROOM).await > 0 {
-        let (batch, permits): (Vec<_>, Vec<_>) = taken.drain(..).unzip();
+async fn write(store: Store, mut queue: mpsc::Receiver<(Quarantined, Place)>) {
+    let mut taken = Vec::with_capacity(WRITTEN_AT_ONCE);
+    while queue.recv_many(&mut taken, WRITTEN_AT_ONCE).await > 0 {
+        let began = Instant::now();
+        let (batch, places): (Vec<_>, Vec<_>) = taken.drain(..).unzip();
         if let Err(error) = store.quarantine(&batch).await {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             tracing::warn!(items = batch.len(), %error, cause, "refused notifications were not kept");
         }
-        drop(permits);
+        drop(places);
         if !queue.is_closed() {
-            tokio::time::sleep(PAUSE).await;
+            let rest = began.elapsed().saturating_mul(REST);
+            tokio::time::sleep(rest.max(PAUSE)).await;
         }
     }
 }
