@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use crate::config::{ConfigErrors, TokenFileError};
 use crate::event::text::printable;
+use crate::telemetry::causes;
 
 /// Did what it was asked.
 pub const DONE: u8 = 0;
@@ -70,7 +71,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 /// One line per line of the message: a list of configuration problems stays a list.
 fn render(error: &anyhow::Error) -> String {
     let mut out = String::from("error: ");
-    for line in format!("{error:#}").lines() {
+    for line in causes(error.as_ref()).lines() {
         out.push_str(&printable(line));
         out.push('\n');
     }

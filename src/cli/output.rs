@@ -14,6 +14,8 @@ use crate::event::text::{printable, printable_json};
 /// Where one command's results go.
 pub struct Output {
     json: bool,
+    /// Columns of the terminal, where there is one.
+    width: Option<u16>,
     to: Box<dyn Write + Send>,
 }
 
@@ -28,13 +30,18 @@ impl fmt::Debug for Output {
 impl Output {
     /// To the terminal or pipe.
     pub fn stdout(json: bool) -> Self {
-        Self::to(json, io::stdout())
+        let width = terminal_size::terminal_size_of(io::stdout()).map(|(columns, _)| columns.0);
+        Self {
+            width,
+            ..Self::to(json, io::stdout())
+        }
     }
 
     /// To any writer, for tests.
     pub fn to(json: bool, to: impl Write + Send + 'static) -> Self {
         Self {
             json,
+            width: None,
             to: Box::new(to),
         }
     }
@@ -67,7 +74,7 @@ impl Output {
 
     /// A table; its cells are already escaped.
     pub fn table(&mut self, table: &Table) -> io::Result<()> {
-        self.write(&table.to_string())
+        self.write(&table.within(self.width))
     }
 
     /// One line of text.
@@ -93,7 +100,7 @@ fn forgive(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// A table for people: a heading and rows, columns as wide as they need.
+/// A table for people: a heading and rows; columns as wide as they need, or as the terminal lets them be.
 #[derive(Debug)]
 pub struct Table(comfy_table::Table);
 
@@ -113,21 +120,21 @@ impl Table {
         self.0.add_row(cells.map(|cell| printable(cell).into_owned()));
     }
 
+    /// As text; long cells go on in the next line where `width` columns are not enough.
+    fn within(&self, width: Option<u16>) -> String {
+        let mut table = self.0.clone();
+        if let Some(width) = width {
+            table
+                .set_content_arrangement(ContentArrangement::Dynamic)
+                .set_width(width);
+        }
+        let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+        lines.join("\n")
+    }
+
     /// Whether it has no rows.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-}
-
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, line) in self.0.lines().enumerate() {
-            if n > 0 {
-                f.write_str("\n")?;
-            }
-            f.write_str(line.trim_end())?;
-        }
-        Ok(())
     }
 }
 
@@ -189,6 +196,16 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text:?}");
         assert_eq!(lines[0].find("STATUS"), lines[1].find("paid"));
+    }
+
+    #[test]
+    fn a_table_keeps_within_a_terminal_and_loses_nothing() {
+        let mut table = Table::new(["order", "reason"]);
+        table.row(["ORDER-1", &"one word after another ".repeat(9)]);
+        assert!(table.within(None).lines().any(|line| line.len() > 150));
+        let narrow = table.within(Some(40));
+        assert!(narrow.lines().all(|line| line.len() <= 40), "{narrow}");
+        assert_eq!(narrow.matches("another").count(), 9);
     }
 
     #[test]
