@@ -46,7 +46,7 @@ fn scale(count: usize) -> usize {
 
 /// How long this load may take to settle.
 fn patience() -> Duration {
-    SETTLE + Duration::from_secs(20) * (weight() - 1)
+    SETTLE + Duration::from_mins(1) * (weight() - 1)
 }
 
 /// A load in progress: what is still to be acked, and how many answers there were.
