@@ -29,10 +29,22 @@ impl Embedded {
     pub async fn take(&self, limit: u32) -> Result<Vec<Claimed>, StoreError> {
         let mut taken = self.store.claim_due(Scope::Apply, &self.process, limit).await?;
         let room = limit.saturating_sub(u32::try_from(taken.len()).unwrap_or(limit));
-        if room > 0 && self.store.has_unfinished_due().await? {
-            taken.extend(self.store.claim_due(Scope::Again, &self.process, room).await?);
+        if room > 0 {
+            match self.again(room).await {
+                Ok(again) => taken.extend(again),
+                Err(error) if taken.is_empty() => return Err(error),
+                // What has been claimed is applied all the same.
+                Err(error) => tracing::warn!(%error, "events that have not ended could not be looked for"),
+            }
         }
         Ok(taken)
+    }
+
+    async fn again(&self, room: u32) -> Result<Vec<Claimed>, StoreError> {
+        if !self.store.has_unfinished_due().await? {
+            return Ok(Vec::new());
+        }
+        self.store.claim_due(Scope::Again, &self.process, room).await
     }
 
     /// Ends the rows of messages that only the feed sends.

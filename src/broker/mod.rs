@@ -144,6 +144,8 @@ pub enum Route {
     Orders(String),
     /// The apply queue alone: its consumers have had the message, the workers need it again.
     Apply,
+    /// One of the declared queues alone.
+    Queue(String),
 }
 
 /// What became of a publish.

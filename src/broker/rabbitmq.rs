@@ -120,6 +120,11 @@ impl Rabbitmq {
         answer.await.ok().flatten()
     }
 
+    /// Whether the operator has declared a queue of this name.
+    pub fn declares(&self, queue: &str) -> bool {
+        self.topology.declares(queue)
+    }
+
     /// Whether a declared queue asks for order messages with `routing_key`.
     pub fn wants_order_message(&self, routing_key: &str) -> bool {
         self.topology.wants_order_message(routing_key)

@@ -88,6 +88,7 @@ fn address(
         Route::Orders(key) => (topology.orders.clone(), short(key)?),
         // The default exchange routes by queue name.
         Route::Apply => (ShortString::default(), topology.apply.clone()),
+        Route::Queue(name) => (ShortString::default(), short(name)?),
     };
     let properties = BasicProperties::default()
         .with_content_type(short("application/cloudevents+json")?)

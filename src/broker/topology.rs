@@ -119,6 +119,11 @@ impl Topology {
         })
     }
 
+    /// Whether the operator has declared a queue of this name.
+    pub fn declares(&self, queue: &str) -> bool {
+        self.consumers.iter().any(|declared| declared.name == queue)
+    }
+
     /// Whether a declared queue asks for `routing_key` on the orders exchange: then a message that reached no
     /// queue has met one that vanished, and has to wait for its return.
     pub fn wants_order_message(&self, routing_key: &str) -> bool {

@@ -221,6 +221,13 @@ impl Event {
         self.content.as_ref().unwrap_or(&self.body)
     }
 
+    /// How many bytes its body and content have.
+    pub fn bytes(&self) -> usize {
+        self.body
+            .len()
+            .saturating_add(self.content.as_ref().map_or(0, Bytes::len))
+    }
+
     /// The routing key on the events exchange: `{provider}.{account}.{type}`, cut to AMQP's 255 bytes.
     pub fn routing_key(&self) -> String {
         text::cut(&format!("{}.{}.{}", self.provider, self.account, self.kind), 255).to_owned()

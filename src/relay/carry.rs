@@ -16,7 +16,7 @@ use crate::broker::{Outgoing, Published, Rabbitmq, Route};
 use crate::crash::{self, Point};
 use crate::event::{CloudEvent, Event, Replay};
 use crate::store::Store;
-use crate::store::outbox::{Claimed, Content, Message, Scope};
+use crate::store::outbox::{Claimed, Content, EventName, Message};
 use crate::telemetry::metrics::names;
 
 /// How long a row rests that met a queue which had vanished, or that the broker did not take.
@@ -83,8 +83,7 @@ impl Carrier {
         let mut carried = Carried::default();
         let mut confirmed = Vec::with_capacity(batch.rows.len());
         let mut again = Vec::new();
-        let mut on_their_way: FuturesUnordered<_> =
-            batch.rows.iter().map(|row| self.send(row, batch.scope)).collect();
+        let mut on_their_way: FuturesUnordered<_> = batch.rows.iter().map(|row| self.send(row)).collect();
         while let Some((row, fate)) = on_their_way.next().await {
             crash::point(Point::RelayPublished);
             match fate {
@@ -133,7 +132,11 @@ impl Carrier {
     async fn mark_unpublishable(&self, row: &Claimed, reason: &str) {
         let about = match &row.content {
             Content::Event(event, _) => Some(event.as_ref()),
-            Content::Message(_) | Content::Unreadable(_) | Content::Missing => None,
+            Content::Name(_)
+            | Content::Message(_)
+            | Content::Unreadable(_)
+            | Content::Unsendable(_)
+            | Content::Missing => None,
         };
         tracing::warn!(outbox.row = row.row, reason, "cannot be published");
         if let Err(error) = self.store.mark_unpublishable(&row.row, about, reason).await {
@@ -151,20 +154,33 @@ impl Carrier {
         }
     }
 
-    async fn send<'a>(&self, row: &'a Claimed, scope: Scope) -> (&'a Claimed, Fate) {
-        let (outgoing, kind) = match &row.content {
+    async fn send<'a>(&self, row: &'a Claimed) -> (&'a Claimed, Fate) {
+        if let Some(queue) = &row.queue
+            && !self.broker.declares(queue)
+        {
+            return (
+                row,
+                Fate::Refused(format!("queue {queue} is not configured any more")),
+            );
+        }
+        let (mut outgoing, mut kind) = match &row.content {
             _ if row.claimed_until <= Instant::now() => return (row, Fate::Again),
-            Content::Event(event, _) if scope == Scope::Again => (named_only(event), "event"),
             Content::Event(event, replay) => {
                 let kind = if replay.is_some() { "replay" } else { "event" };
                 (whole(event, replay.as_ref()), kind)
             }
+            Content::Name(name) => (named_only(name), "event"),
             Content::Message(message) => (about_order(message), "message"),
             Content::Unreadable(_) => return (row, Fate::Unreadable),
+            Content::Unsendable(why) => return (row, Fate::Refused(why.clone())),
             Content::Missing => return (row, Fate::Missing),
         };
+        if let Some(queue) = &row.queue {
+            outgoing.route = Route::Queue(queue.clone());
+            kind = "replay";
+        }
         let wanted = match &outgoing.route {
-            Route::Events(_) | Route::Apply => true,
+            Route::Events(_) | Route::Apply | Route::Queue(_) => true,
             Route::Orders(routing_key) => self.broker.wants_order_message(routing_key),
         };
         let fate = match self.broker.publish(outgoing).await {
@@ -190,12 +206,12 @@ fn whole(event: &Arc<Event>, replay: Option<&Replay>) -> Outgoing {
 }
 
 /// An event for the workers, who read it from the store: its name is enough.
-fn named_only(event: &Arc<Event>) -> Outgoing {
+fn named_only(name: &EventName) -> Outgoing {
     Outgoing {
         route: Route::Apply,
-        id: event.key.as_str().to_owned(),
-        kind: event.kind.clone(),
-        at: event.occurred_at,
+        id: name.key.as_str().to_owned(),
+        kind: name.kind.clone(),
+        at: name.occurred_at,
         body: bytes::Bytes::from_static(b"{}"),
     }
 }

@@ -18,6 +18,10 @@ use crate::store::{Store, StoreError};
 /// What must be left of a claim for its row to be sent: the confirm has to be noted within it.
 const MARGIN: Duration = Duration::from_secs(2);
 
+/// The most that one batch has in bodies, unless a single row has more: they are in memory twice while they are
+/// on their way.
+const BATCH_BYTES: usize = 16 * 1024 * 1024;
+
 /// How long to rest when the store fails.
 const REST: Duration = Duration::from_secs(1);
 
@@ -89,7 +93,7 @@ impl Gatherer {
             () = tokio::time::sleep_until(self.look_at) => {}
             () = self.bell.rung() => self.look_at = Instant::now(),
         }
-        Ok(handed_batch(handed).into_iter().collect())
+        Ok(handed_batches(handed))
     }
 
     /// What can be had without waiting: everything handed over, and one look of the sweep.
@@ -104,9 +108,13 @@ impl Gatherer {
                 Err(_) => break,
             }
         }
-        let mut batches: Vec<Batch> = handed_batch(handed).into_iter().collect();
+        let mut batches = handed_batches(handed);
         self.again_at = Instant::now();
-        batches.extend(self.sweep().await?);
+        match self.sweep().await {
+            Ok(swept) => batches.extend(swept),
+            Err(error) if batches.is_empty() => return Err(error),
+            Err(error) => tracing::warn!(%error, "the store does not answer the relay"),
+        }
         Ok(batches)
     }
 
@@ -125,18 +133,19 @@ impl Gatherer {
             crash::point(Point::RelayClaimed);
         }
         // After a full batch there is more, and the next look is at once.
-        let full = rows.len() >= self.batch;
+        let bytes = rows.iter().map(|row| row.content.bytes()).sum::<usize>();
+        let full = rows.len() >= self.batch || bytes >= BATCH_BYTES.div_euclid(2);
         self.look_at = Instant::now() + if full { Duration::ZERO } else { self.poll };
         if !rows.is_empty() {
-            batches.push(Batch {
-                rows,
-                scope: Scope::First,
-            });
+            batches.push(Batch { rows });
         }
         if self.again_at <= Instant::now() {
             self.again_at = Instant::now() + self.poll.max(Duration::from_secs(1));
-            if let Some(again) = self.unfinished().await? {
-                batches.push(again);
+            match self.unfinished().await {
+                Ok(again) => batches.extend(again),
+                Err(error) if batches.is_empty() => return Err(error),
+                // What has been claimed goes out all the same.
+                Err(error) => tracing::warn!(%error, "events that have not ended could not be looked for"),
             }
         }
         Ok(batches)
@@ -153,29 +162,36 @@ impl Gatherer {
         }
         let rows = self
             .store
-            .claim_due(Scope::Again, &self.process, self.again_most)
+            .claim_due(Scope::AgainByName, &self.process, self.again_most)
             .await?;
-        Ok((!rows.is_empty()).then_some(Batch {
-            rows,
-            scope: Scope::Again,
-        }))
+        Ok((!rows.is_empty()).then_some(Batch { rows }))
     }
 }
 
-/// The hand-offs whose claims hold long enough.
-fn handed_batch(handed: Vec<Handoff>) -> Option<Batch> {
+/// The hand-offs whose claims hold long enough, in batches of at most [`BATCH_BYTES`].
+fn handed_batches(handed: Vec<Handoff>) -> Vec<Batch> {
     let good_until = Instant::now() + MARGIN;
-    let rows: Vec<Claimed> = handed
-        .into_iter()
-        .filter(|handoff| handoff.claimed_until > good_until)
-        .map(|handoff| Claimed {
+    let mut batches = Vec::new();
+    let (mut batch, mut bytes) = (Batch::default(), 0_usize);
+    for handoff in handed {
+        if handoff.claimed_until <= good_until {
+            continue;
+        }
+        let size = handoff.event.bytes();
+        if !batch.rows.is_empty() && bytes.saturating_add(size) > BATCH_BYTES {
+            batches.push(std::mem::take(&mut batch));
+            bytes = 0;
+        }
+        bytes = bytes.saturating_add(size);
+        batch.rows.push(Claimed {
             row: handoff.event.id.as_str().to_owned(),
             content: Content::Event(handoff.event, None),
+            queue: None,
             claimed_until: handoff.claimed_until,
-        })
-        .collect();
-    (!rows.is_empty()).then_some(Batch {
-        rows,
-        scope: Scope::First,
-    })
+        });
+    }
+    if !batch.rows.is_empty() {
+        batches.push(batch);
+    }
+    batches
 }

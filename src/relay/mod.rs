@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 pub use carry::Carried;
 
 use crate::broker::{Link, Rabbitmq};
-use crate::store::outbox::{Bell, Claimed, Handoff, Scope};
+use crate::store::outbox::{Bell, Claimed, Handoff};
 use crate::store::{Store, StoreError};
 use carry::Carrier;
 use gather::Gatherer;
@@ -66,11 +66,10 @@ pub struct Relay {
     options: RelayOptions,
 }
 
-/// A batch of claimed rows, and to whom they go.
-#[derive(Debug)]
+/// A batch of claimed rows.
+#[derive(Debug, Default)]
 struct Batch {
     rows: Vec<Claimed>,
-    scope: Scope,
 }
 
 impl Relay {

@@ -4,9 +4,11 @@
 //! forgotten. A message without an event has nothing to redrive; what it held is kept, cut to
 //! [`MESSAGE_KEPT`], for whoever wants to know where it came from.
 
-use sqlx::FromRow;
+use sqlx::{Database, Encode, FromRow, QueryBuilder, Type};
 
 use crate::event::{AttentionCode, EventId, EventKey, new_id, text};
+use crate::store::attention::{self, Resolution};
+use crate::store::event_list::{EventFilter, narrow};
 use crate::store::outbox::Burial;
 use crate::store::{Store, StoreError, Tx, on_pool, on_tx};
 use crate::time::Timestamp;
@@ -35,6 +37,13 @@ const ENQUEUE: &str = "insert into outbox (id, kind, event_id, created_at, due_a
 
 /// It is not finished any more.
 const FORGET_DEAD: &str = "delete from event_outcomes where event_id = $1 and outcome = 'dead'";
+
+const OPEN: &str = "select l.id from dead_letters l join events e on e.id = l.event_id \
+     left join event_outcomes o on o.event_id = e.id where l.redriven_at is null and e.merchant = ";
+
+const OPEN_ITEMS: &str = "select merchant, source from attention where code = 'dead_letter' and state = 'open' \
+     and event_id in (";
+const CLOSE: &str = "update dead_letters set redriven_at = ";
 
 /// A dead letter, without the message it may hold.
 #[derive(Clone, Debug, FromRow)]
@@ -123,6 +132,47 @@ impl Store {
     }
 }
 
+/// Which dead letters to redrive. Absent parts do not restrict.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LetterFilter {
+    /// Whose events, and which; times are not of the events.
+    pub events: EventFilter,
+    /// Given up at this moment or later.
+    pub since: Option<Timestamp>,
+    /// Given up before this moment.
+    pub until: Option<Timestamp>,
+}
+
+impl Store {
+    /// The ids of open dead letters that match and name an event: those after `after` and up to `last`, the
+    /// oldest first.
+    pub async fn open_dead_letters(
+        &self,
+        filter: &LetterFilter,
+        (after, last): (&str, &str),
+        limit: i64,
+    ) -> Result<Vec<String>, StoreError> {
+        let found = on_pool!(self, |pool| {
+            let mut sql = QueryBuilder::new(OPEN);
+            sql.push_bind(&filter.events.merchant);
+            narrow(&mut sql, &filter.events);
+            for (condition, at) in [
+                (" and l.created_at >= ", filter.since),
+                (" and l.created_at < ", filter.until),
+            ] {
+                if let Some(at) = at {
+                    sql.push(condition).push_bind(at.micros());
+                }
+            }
+            sql.push(" and l.id > ").push_bind(after);
+            sql.push(" and l.id <= ").push_bind(last);
+            sql.push(" order by l.id limit ").push_bind(limit);
+            sql.build_query_scalar().fetch_all(pool).await
+        })?;
+        Ok(found)
+    }
+}
+
 /// Records that an event of `merchant` is given up; the rest of a burial is [`super::outbox::bury`]'s.
 pub(super) async fn insert_event(
     tx: &mut Tx,
@@ -171,4 +221,55 @@ pub async fn redrive(tx: &mut Tx, id: &str) -> Result<Redriven, StoreError> {
         .await
         .map(drop))?;
     Ok(Redriven::Due)
+}
+
+/// Notes that `events` were applied: whoever had to look at one because it was given up need not any more, and its
+/// dead letter is settled, by whatever path it came again.
+pub async fn succeeded(tx: &mut Tx, events: &[EventId]) -> Result<(), StoreError> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let items: Vec<(String, String)> = on_tx!(&mut *tx, |conn| {
+        let mut sql = QueryBuilder::new(OPEN_ITEMS);
+        push_ids(&mut sql, events);
+        sql.build_query_as().fetch_all(conn).await
+    })?;
+    if items.is_empty() {
+        return Ok(());
+    }
+    let now = tx.now().await?;
+    let resolution = Resolution {
+        action: "resolved_itself".to_owned(),
+        reason: "the event was applied after all".to_owned(),
+        resolved_by: "payhook".to_owned(),
+        resolved_at: now,
+    };
+    for (merchant, source) in &items {
+        let item = (
+            merchant.as_str(),
+            AttentionCode::DeadLetter.as_str(),
+            source.as_str(),
+        );
+        attention::settle(tx, item, &resolution).await?;
+    }
+    on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(CLOSE);
+        sql.push_bind(now.micros());
+        sql.push(" where redriven_at is null and event_id in (");
+        push_ids(&mut sql, events);
+        sql.build().execute(conn).await.map(drop)
+    })?;
+    Ok(())
+}
+
+fn push_ids<'a, DB>(sql: &mut QueryBuilder<DB>, ids: &'a [EventId])
+where
+    DB: Database,
+    &'a str: Encode<'a, DB> + Type<DB>,
+{
+    let mut list = sql.separated(", ");
+    for id in ids {
+        list.push_bind(id.as_str());
+    }
+    sql.push(")");
 }

@@ -13,6 +13,7 @@ const OUTBOX: &str = "select count(case when published_at is null then 1 end),
   from outbox";
 const ATTENTION: &str = "select code, count(*) from attention where state = 'open' group by code";
 const DEAD_LETTERS: &str = "select count(*) from dead_letters where redriven_at is null";
+const REPLAYS: &str = "select count(*) from replays where state = 'running'";
 // Only the newest events: an account that has been silent for longer is found by its absence.
 const LAST_EVENTS: &str = "select provider, account, max(received_at)
   from (select provider, account, received_at from events order by id desc limit 10000) as newest
@@ -33,6 +34,8 @@ pub struct Gauges {
     pub attention: Vec<(String, i64)>,
     /// Dead letters not yet redriven.
     pub dead_letters: i64,
+    /// Replays that have not ended.
+    pub replays: i64,
 }
 
 impl Store {
@@ -49,6 +52,7 @@ impl Store {
                 oldest_unfinished: outbox.3.map(Timestamp::from_micros),
                 attention,
                 dead_letters,
+                replays: sqlx::query_scalar(REPLAYS).fetch_one(pool).await?,
             })
         })
     }

@@ -35,6 +35,7 @@ mod probe;
 pub mod quarantine;
 mod quarantine_list;
 mod repeats;
+pub mod replays;
 pub mod retention;
 mod schema;
 pub mod timeline;

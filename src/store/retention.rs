@@ -20,7 +20,7 @@ const TRY_LOCK: &str = "select pg_try_advisory_xact_lock(716300921102)";
 const CANDIDATES: &str = "select e.id, e.position, e.received_at < $3
         and exists (select 1 from event_outcomes o where o.event_id = e.id and o.decided_at < $3)
         and not exists (select 1 from outbox x where x.id = e.id)
-        and not exists (select 1 from outbox x where x.kind = 'replay' and x.event_id = e.id)
+        and not exists (select 1 from outbox x where x.replay_id is not null and x.event_id = e.id)
         and not exists (select 1 from replays_sent r where r.event_id = e.id and r.sent_at >= $3)
         and not exists (select 1 from deliveries d where d.event_id = e.id and d.received_at >= $3)
         and not exists (select 1 from event_conflicts c where c.event_id = e.id and c.received_at >= $3)

@@ -18,6 +18,7 @@ const HISTORY: &str = "select h.at, h.order_id, h.fact, h.outcome, h.reason, h.s
      from event_orders eo join order_history h on h.merchant = eo.merchant and h.order_id = eo.order_id \
      where eo.event_id = $1 and h.event_id = $1 order by h.id";
 const OUTCOME: &str = "select decided_at, outcome, reason from event_outcomes where event_id = $1";
+const REPLAYS: &str = "select sent_at, replay_id, reason from replays_sent where event_id = $1 order by turn";
 const DEAD_LETTERS: &str = "select id, created_at, error, cast(attempts as bigint), redriven_at from dead_letters \
      where event_id = $1 order by id";
 
@@ -79,6 +80,13 @@ pub enum Happening {
         /// How.
         outcome: String,
         /// Why, in words.
+        reason: String,
+    },
+    /// An operator had it sent to everybody again.
+    Replayed {
+        /// The replay's id.
+        replay: String,
+        /// Why, in the operator's words.
         reason: String,
     },
     /// It was given up.
@@ -154,6 +162,13 @@ impl Store {
             .await)?;
         if let Some((at, outcome, reason)) = outcome {
             add(at, Happening::Outcome { outcome, reason });
+        }
+        let replays: Vec<(i64, String, String)> = on_pool!(self, |pool| sqlx::query_as(REPLAYS)
+            .bind(id)
+            .fetch_all(pool)
+            .await)?;
+        for (at, replay, reason) in replays {
+            add(at, Happening::Replayed { replay, reason });
         }
         let dead: Vec<DeadLetter> = on_pool!(self, |pool| sqlx::query_as(DEAD_LETTERS)
             .bind(id)

@@ -17,7 +17,7 @@ use crate::event::{Event, EventId, Reading};
 use crate::orders::apply::{Applied, ApplyError, Item, Policy, apply};
 use crate::provider::Registry;
 use crate::store::outbox::{Bell, Failed, FailurePolicy, finish_applied};
-use crate::store::{Store, StoreError, Unreadable};
+use crate::store::{Store, StoreError, Unreadable, dead_letters};
 use crate::telemetry::causes;
 use crate::telemetry::metrics::names;
 use crate::time::Clock;
@@ -142,6 +142,7 @@ impl Applier {
         let mut tx = self.store.begin().await?;
         let applied = apply(&mut tx, &items, &self.policy, self.clock.now()).await?;
         finish_applied(&mut tx, &ids, self.failures.embedded).await?;
+        dead_letters::succeeded(&mut tx, &ids).await?;
         crash::point(Point::WorkerWritten);
         tx.commit().await?;
         crash::point(Point::WorkerCommitted);

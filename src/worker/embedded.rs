@@ -101,18 +101,25 @@ async fn sweep(outbox: &Embedded, applier: &Applier, batch: usize) -> Result<(Ta
     let rows = outbox.take(u32::try_from(batch).unwrap_or(u32::MAX)).await?;
     let taken = rows.len();
     let mut events = Vec::with_capacity(taken);
-    let mut tally = Tally::default();
+    let (mut unreadable, mut missing) = (Vec::new(), Vec::new());
     for Claimed { row, content, .. } in rows {
         match content {
             Content::Event(event, _) => events.push(event),
-            Content::Unreadable(event) => {
-                applier.bury_unreadable(&event).await?;
-                tally.buried += 1;
+            Content::Unreadable(event) => unreadable.push(event),
+            Content::Name(_) | Content::Message(_) | Content::Unsendable(_) | Content::Missing => {
+                missing.push(row);
             }
-            Content::Message(_) | Content::Missing => applier.store.end_missing(&row).await?,
         }
     }
-    tally.add(applier.apply(&events).await?);
+    let mut tally = applier.apply(&events).await?;
+    // Last: whatever the store says to these, the others have been applied.
+    for event in unreadable {
+        applier.bury_unreadable(&event).await?;
+        tally.buried += 1;
+    }
+    for row in missing {
+        applier.store.end_missing(&row).await?;
+    }
     outbox.done_with_messages().await?;
     Ok((tally, taken))
 }

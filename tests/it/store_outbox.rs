@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use payhook::event::Event;
-use payhook::store::dead_letters::{Redriven, redrive};
-use payhook::store::outbox::{Content, Failed, FailurePolicy, Scope, finish_applied};
+use payhook::event::{Event, EventId, Replay};
+use payhook::store::dead_letters::{Redriven, redrive, succeeded};
+use payhook::store::outbox::{
+    Content, Failed, FailurePolicy, Scope, enqueue_replays, finish_applied, resend_events, resend_messages,
+};
+use tokio::task::JoinSet;
 
 use crate::support::events::{event, events};
 use crate::support::store::{FreshStore, on_both_stores};
@@ -46,6 +49,48 @@ async fn apply(fresh: &FreshStore, event: &Event, embedded: bool) {
 
 async fn rows(fresh: &FreshStore) -> i64 {
     fresh.number("select count(*) from outbox").await
+}
+
+fn replay() -> Replay {
+    Replay {
+        id: "r1".to_owned(),
+        reason: "lost in a queue".to_owned(),
+    }
+}
+
+async fn enqueue(fresh: &FreshStore, events: &[EventId]) {
+    let mut tx = fresh.store.begin().await.unwrap();
+    let rows = enqueue_replays(&mut tx, events, &replay()).await.unwrap();
+    assert_eq!(usize::try_from(rows).unwrap(), events.len());
+    tx.commit().await.unwrap();
+}
+
+async fn finish(fresh: &FreshStore, events: &[EventId]) {
+    let mut tx = fresh.store.begin().await.unwrap();
+    finish_applied(&mut tx, events, false).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+/// An event whose row no code of ours would have written.
+async fn corrupt(fresh: &FreshStore, id: &str) {
+    let blob = if fresh.is_postgres() {
+        r"'\x01'::bytea"
+    } else {
+        "x'01'"
+    };
+    fresh
+        .by_hand(&format!(
+            "insert into events (id, event_key, provider, account, merchant, type, provider_event_type, amount, currency,
+                occurred_at, received_at, fingerprint, headers, body)
+             values ('{id}', 'webhook:stripe:shop:{id}', 'stripe', 'shop', 'default', 'other.x', 'x', 1, 'no currency',
+                1, 1, {blob}, '[]', {blob})"
+        ))
+        .await
+        .unwrap();
+    let row = format!(
+        "insert into outbox (id, kind, event_id, created_at, due_at) values ('{id}', 'event', '{id}', 0, 0)"
+    );
+    fresh.by_hand(&row).await.unwrap();
 }
 
 on_both_stores! {
@@ -157,4 +202,143 @@ on_both_stores! {
         fresh.store.release(&ids, "one", Duration::ZERO).await.unwrap();
         assert_eq!(fresh.store.claim_due(Scope::First, "two", 10).await.unwrap().len(), 3);
     }
+
+    async fn a_replay_ends_with_confirm_and_application_whichever_is_first(fresh) {
+        let event = stored(&fresh, "1").await;
+        fresh.store.confirm_published(&row(&event), REAPPLY).await.unwrap();
+        apply(&fresh, &event, false).await;
+        let of_replay = vec![format!("{}#r1", event.id)];
+
+        enqueue(&fresh, std::slice::from_ref(&event.id)).await;
+        assert_eq!(fresh.store.confirm_published(&of_replay, REAPPLY).await.unwrap(), 0, "the old outcome is not its end");
+        finish(&fresh, std::slice::from_ref(&event.id)).await;
+        assert_eq!(rows(&fresh).await, 0);
+
+        // A repetition leaves the outcome as it was: the row itself says that it was applied.
+        enqueue(&fresh, std::slice::from_ref(&event.id)).await;
+        finish(&fresh, std::slice::from_ref(&event.id)).await;
+        assert_eq!(rows(&fresh).await, 1, "its publish is still owed");
+        assert_eq!(fresh.store.confirm_published(&of_replay, REAPPLY).await.unwrap(), 1);
+        assert_eq!(rows(&fresh).await, 0);
+    }
+
+    async fn what_is_sent_again_to_one_queue_or_is_a_message_waits_for_no_worker(fresh) {
+        let event = stored(&fresh, "1").await;
+        fresh.store.confirm_published(&row(&event), REAPPLY).await.unwrap();
+        apply(&fresh, &event, false).await;
+        let blob = if fresh.is_postgres() { "convert_to('{\"id\":\"m\",\"data\":{}}', 'utf8')" } else { "cast('{\"id\":\"m\",\"data\":{}}' as blob)" };
+        fresh.by_hand(&format!("insert into messages (id, merchant, routing_key, body, created_at)
+            values ('default/o/1', 'default', 'order.paid', {blob}, 1)")).await.unwrap();
+        let mut tx = fresh.store.begin().await.unwrap();
+        assert_eq!(resend_events(&mut tx, std::slice::from_ref(&event.id), &replay(), "evidence").await.unwrap(), 1);
+        assert_eq!(resend_messages(&mut tx, &["default/o/1", "unknown"], &replay(), None).await.unwrap(), 1);
+        tx.commit().await.unwrap();
+
+        assert!(fresh.store.claim_due(Scope::Apply, "one", 10).await.unwrap().is_empty(), "no worker wants it");
+        let claimed = fresh.store.claim_due(Scope::First, "one", 10).await.unwrap();
+        assert_eq!(claimed.len(), 2);
+        for one in &claimed {
+            match &one.content {
+                Content::Event(found, Some(sent)) => {
+                    assert_eq!((found.id.clone(), sent.id.as_str()), (event.id.clone(), "r1"));
+                    assert_eq!(one.queue.as_deref(), Some("evidence"));
+                }
+                Content::Message(message) => {
+                    assert_eq!((message.id.as_str(), one.queue.as_deref()), ("default/o/1", None));
+                    let body: serde_json::Value = serde_json::from_slice(&message.body).unwrap();
+                    assert_eq!(body["data"]["replay"]["reason"], "lost in a queue");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let ids: Vec<String> = claimed.into_iter().map(|one| one.row).collect();
+        assert_eq!(fresh.store.confirm_published(&ids, REAPPLY).await.unwrap(), 2);
+        assert_eq!(rows(&fresh).await, 0);
+    }
+
+    async fn one_corrupt_row_holds_up_nobody(fresh) {
+        let event = stored(&fresh, "1").await;
+        corrupt(&fresh, "broken").await;
+        let mut claimed = fresh.store.claim_due(Scope::First, "one", 10).await.unwrap();
+        claimed.retain(|one| one.row != "broken");
+        assert!(matches!(&claimed[..], [one] if matches!(&one.content, Content::Event(found, None) if found.id == event.id)));
+        fresh.by_hand("update outbox set due_at = 0").await.unwrap();
+        let claimed = fresh.store.claim_due(Scope::First, "one", 10).await.unwrap();
+        let broken = claimed.iter().find(|one| one.row == "broken").unwrap();
+        let Content::Unreadable(unreadable) = &broken.content else { panic!("{broken:?}") };
+        let mut tx = fresh.store.begin().await.unwrap();
+        assert_eq!(resend_events(&mut tx, std::slice::from_ref(&unreadable.id), &replay(), "evidence").await.unwrap(), 1);
+        tx.commit().await.unwrap();
+
+        fresh.store.bury_unreadable(unreadable).await.unwrap();
+        assert_eq!(fresh.number("select count(*) from outbox where event_id = 'broken'").await, 0);
+        let letters = fresh.store.dead_letters("default", None, false, 10).await.unwrap();
+        assert_eq!(letters[0].event_id.as_deref(), Some("broken"));
+        assert_eq!(fresh.texts("select event_id from attention").await, ["broken"], "a redrive that succeeds finds it");
+    }
+
+    async fn one_claim_takes_no_more_than_fits_into_memory(fresh) {
+        let body = vec![b' '; 6 * 1024 * 1024];
+        let long: Vec<Arc<Event>> = (1..=5).map(|n| Arc::new(event(&n.to_string(), &body))).collect();
+        for one in &long {
+            fresh.store.insert_fresh(std::slice::from_ref(one), None).await.unwrap();
+        }
+        let mut sizes = Vec::new();
+        for _ in 0..3 {
+            sizes.push(fresh.store.claim_due(Scope::First, "one", 10).await.unwrap().len());
+        }
+        assert_eq!(sizes, [3, 2, 0]);
+        fresh.by_hand("update outbox set published_at = 1, due_at = 0").await.unwrap();
+        let names = fresh.store.claim_due(Scope::AgainByName, "one", 10).await.unwrap();
+        assert_eq!(names.len(), 5);
+        assert!(names.iter().all(|one| matches!(&one.content, Content::Name(name) if name.kind == "payment.succeeded")));
+    }
+
+    async fn what_was_given_up_and_succeeds_needs_nobody_any_more(fresh) {
+        let event = stored(&fresh, "1").await;
+        fresh.store.record_failure(&event, "bad", &policy(1)).await.unwrap();
+        let open = "select count(*) from attention where state = 'open'";
+        assert_eq!(fresh.number(open).await, 1);
+        let mut tx = fresh.store.begin().await.unwrap();
+        succeeded(&mut tx, &[EventId::from_text("another"), event.id.clone()]).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(fresh.number(open).await, 0);
+        assert_eq!(fresh.number("select count(*) from dead_letters where redriven_at is not null").await, 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn confirms_and_applications_of_a_bulk_replay_never_wait_in_a_circle() {
+    FreshStore::with_postgres(|fresh| async move {
+        let all = events(200);
+        fresh.store.insert_fresh(&all, None).await.unwrap();
+        let ids: Vec<EventId> = all.iter().map(|event| event.id.clone()).collect();
+        let own: Vec<String> = ids.iter().map(EventId::to_string).collect();
+        fresh.store.confirm_published(&own, REAPPLY).await.unwrap();
+        for _ in 0..20 {
+            enqueue(&fresh, &ids).await;
+            let mut of_replay: Vec<String> = ids.iter().map(|id| format!("{id}#r1")).collect();
+            of_replay.reverse();
+            let mut tasks = JoinSet::new();
+            let store = fresh.store.clone();
+            tasks.spawn(async move { store.confirm_published(&of_replay, REAPPLY).await.map(drop) });
+            for part in ids.chunks(50) {
+                let (store, mut part) = (fresh.store.clone(), part.to_vec());
+                part.reverse();
+                tasks.spawn(async move {
+                    let mut tx = store.begin().await?;
+                    finish_applied(&mut tx, &part, false).await?;
+                    tx.commit().await
+                });
+            }
+            while let Some(ended) = tasks.join_next().await {
+                ended.unwrap().unwrap();
+            }
+            let left = fresh
+                .number("select count(*) from outbox where kind = 'replay'")
+                .await;
+            assert_eq!(left, 0, "neither left a row for the other");
+        }
+    })
+    .await;
 }

@@ -2,18 +2,17 @@
 //!
 //! Chosen by state, never by "id greater than the last one": a row whose transaction commits late is found
 //! when it is there. On Postgres `skip locked` keeps two daemons from taking the same row; SQLite has one
-//! writer. What was taken is read after the claim has committed, so the lock is held for one statement.
-
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+//! writer. What was taken is read after the claim has committed ([`super::read`]), so the lock is held for one
+//! statement; at most [`CLAIM_BYTES`] of it, for all of it is in memory at once.
 
 use sqlx::FromRow;
 use tokio::time::Instant;
 
-use super::{CLAIM, Claimed, Content, Message, id_list, over_ids};
-use crate::event::{Event, EventId, Replay};
-use crate::store::{Store, StoreError, Unreadable, on_pool, on_tx};
-use crate::time::Timestamp;
+use super::{CLAIM, Claimed};
+use crate::store::{Store, StoreError, on_pool, on_tx};
+
+/// The most that one claim reads, in bytes of bodies, unless a single row has more.
+const CLAIM_BYTES: i64 = 16 * 1024 * 1024;
 
 /// Which due rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +21,8 @@ pub enum Scope {
     First,
     /// Events that were published and have not ended in time: to the workers again.
     Again,
+    /// The same, where their names are enough.
+    AgainByName,
     /// Events that were never published: what the embedded broker's worker applies.
     Apply,
 }
@@ -29,12 +30,17 @@ pub enum Scope {
 macro_rules! claim {
     ($which:literal, $lock:literal) => {
         concat!(
-            "with due as materialized (select id from outbox where due_at <= $1 and ",
+            "with due as materialized (select id, event_id, message_id, due_at from outbox where due_at <= $1 and ",
             $which,
             " order by due_at limit $4 ",
             $lock,
-            ") update outbox set due_at = $2, claimed_by = $3 where id in (select id from due) \
-             returning id, event_id, message_id, replay_id, replay_reason"
+            "), sized as (select due.id, due.due_at, coalesce(length(e.body), 0) + coalesce(length(e.content), 0) \
+             + coalesce(length(m.body), 0) as bytes from due left join events e on e.id = due.event_id \
+             left join messages m on m.id = due.message_id), \
+             summed as (select id, bytes, sum(bytes) over (order by due_at, id) as upto from sized) \
+             update outbox set due_at = $2, claimed_by = $3 \
+             where id in (select id from summed where upto - bytes < $5) ",
+            "returning id, event_id, message_id, replay_id, replay_reason, queue"
         )
     };
     ($which:literal) => {
@@ -44,7 +50,8 @@ macro_rules! claim {
 
 const CLAIM_FIRST: (&str, &str) = claim!("published_at is null and not unpublishable");
 const CLAIM_AGAIN: (&str, &str) = claim!("published_at is not null");
-const CLAIM_APPLY: (&str, &str) = claim!("published_at is null and not unpublishable and kind <> 'message'");
+const CLAIM_APPLY: (&str, &str) =
+    claim!("published_at is null and not unpublishable and kind in ('event', 'replay')");
 
 const HAS_DUE: (&str, &str) = (
     "select exists (select 1 from outbox where published_at is not null \
@@ -53,38 +60,28 @@ const HAS_DUE: (&str, &str) = (
      and due_at <= cast(unixepoch('subsec') * 1000000 as integer))",
 );
 
-const MESSAGES: (&str, &str) = over_ids!(
-    "select id, routing_key, body, created_at from messages where id in ",
-    ""
-);
-
 const RELEASE_POSTGRES: &str = "update outbox set claimed_by = null, \
     due_at = least(due_at, (extract(epoch from clock_timestamp()) * 1000000)::bigint) \
     where claimed_by = $1 and published_at is null and attempts = 0 and not unpublishable";
 const RELEASE_SQLITE: &str = "update outbox set claimed_by = null, \
     due_at = min(due_at, cast(unixepoch('subsec') * 1000000 as integer)) \
     where claimed_by = $1 and published_at is null and attempts = 0 and not unpublishable";
-const DONE_WITH_MESSAGES: &str = "delete from outbox where kind = 'message'";
+const DONE_WITH_MESSAGES: &str = "delete from outbox where kind in ('message', 'resend')";
 
-#[derive(FromRow)]
-struct ClaimedRow {
-    id: String,
-    event_id: Option<String>,
-    message_id: Option<String>,
-    replay_id: Option<String>,
-    replay_reason: Option<String>,
-}
-
-#[derive(FromRow)]
-struct MessageRow {
-    id: String,
-    routing_key: String,
-    body: Vec<u8>,
-    created_at: i64,
+/// A row that was claimed, before what it names has been read.
+#[derive(Clone, Debug, FromRow)]
+pub(super) struct ClaimedRow {
+    pub(super) id: String,
+    pub(super) event_id: Option<String>,
+    pub(super) message_id: Option<String>,
+    pub(super) replay_id: Option<String>,
+    pub(super) replay_reason: Option<String>,
+    pub(super) queue: Option<String>,
 }
 
 impl Store {
-    /// Claims up to `limit` due rows for `process` and reads what they are about.
+    /// Claims up to `limit` due rows for `process` and reads what they are about. Fewer, if those have long
+    /// bodies. If they cannot be read they are given back.
     pub async fn claim_due(
         &self,
         scope: Scope,
@@ -94,18 +91,20 @@ impl Store {
         let claimed_until = Instant::now() + CLAIM;
         let mut tx = self.begin().await?;
         let now = tx.now().await?;
-        let (postgres, sqlite) = match scope {
-            Scope::First => CLAIM_FIRST,
-            Scope::Again => CLAIM_AGAIN,
-            Scope::Apply => CLAIM_APPLY,
+        let ((postgres, sqlite), bytes) = match scope {
+            Scope::First => (CLAIM_FIRST, CLAIM_BYTES),
+            Scope::Again => (CLAIM_AGAIN, CLAIM_BYTES),
+            Scope::AgainByName => (CLAIM_AGAIN, i64::MAX),
+            Scope::Apply => (CLAIM_APPLY, CLAIM_BYTES),
         };
         let sql = tx.pick(postgres, sqlite);
-        let rows: Vec<ClaimedRow> = on_tx!(&mut tx, |conn| {
+        let mut rows: Vec<ClaimedRow> = on_tx!(&mut tx, |conn| {
             sqlx::query_as(sql)
                 .bind(now.micros())
                 .bind(now.plus(CLAIM).micros())
                 .bind(process)
                 .bind(i64::from(limit))
+                .bind(bytes)
                 .fetch_all(conn)
                 .await
         })?;
@@ -113,7 +112,9 @@ impl Store {
             return Ok(Vec::new());
         }
         tx.commit().await?;
-        self.read_claimed(rows, claimed_until).await
+        // Ids sort by arrival, and `returning` by nothing.
+        rows.sort_by(|one, other| one.id.cmp(&other.id));
+        self.read_claimed(rows, scope, process, claimed_until).await
     }
 
     /// Whether an event was published and has not ended in time; a read, so that a poll takes no lock.
@@ -122,73 +123,6 @@ impl Store {
         Ok(on_pool!(self, |pool| sqlx::query_scalar(sql)
             .fetch_one(pool)
             .await)?)
-    }
-
-    async fn read_claimed(
-        &self,
-        rows: Vec<ClaimedRow>,
-        claimed_until: Instant,
-    ) -> Result<Vec<Claimed>, StoreError> {
-        let ids: BTreeSet<&str> = rows.iter().filter_map(|row| row.event_id.as_deref()).collect();
-        let ids: Vec<EventId> = ids.into_iter().map(EventId::from_text).collect();
-        let events: HashMap<EventId, Result<Arc<Event>, Unreadable>> = self
-            .events_by_id(&ids)
-            .await?
-            .into_iter()
-            .map(|read| {
-                let id = read.as_ref().map_or_else(|odd| &odd.id, |event| &event.id);
-                (id.clone(), read)
-            })
-            .collect();
-        let mut messages = self
-            .messages_by_id(rows.iter().filter_map(|row| row.message_id.as_deref()))
-            .await?;
-        let claimed = rows.into_iter().map(|row| {
-            let event = row
-                .event_id
-                .and_then(|id| events.get(&EventId::from_text(id)).cloned());
-            let message = row.message_id.and_then(|id| messages.remove(&id));
-            let replay = row
-                .replay_id
-                .zip(row.replay_reason)
-                .map(|(id, reason)| Replay { id, reason });
-            let content = match (event, message) {
-                (Some(Ok(event)), _) => Content::Event(event, replay),
-                (Some(Err(unreadable)), _) => Content::Unreadable(unreadable),
-                (None, Some(message)) => Content::Message(message),
-                (None, None) => Content::Missing,
-            };
-            Claimed {
-                row: row.id,
-                content,
-                claimed_until,
-            }
-        });
-        Ok(claimed.collect())
-    }
-
-    async fn messages_by_id<'a>(
-        &self,
-        ids: impl Iterator<Item = &'a str>,
-    ) -> Result<HashMap<String, Message>, StoreError> {
-        let ids: Vec<&str> = ids.collect();
-        if ids.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let sql = self.pick(MESSAGES.0, MESSAGES.1);
-        let list = id_list(ids);
-        let rows: Vec<MessageRow> =
-            on_pool!(self, |pool| sqlx::query_as(sql).bind(&list).fetch_all(pool).await)?;
-        let messages = rows.into_iter().map(|row| {
-            let message = Message {
-                id: row.id.clone(),
-                routing_key: row.routing_key,
-                at: Timestamp::from_micros(row.created_at),
-                body: row.body.into(),
-            };
-            (row.id, message)
-        });
-        Ok(messages.collect())
     }
 
     /// Gives back what `process` has claimed and will not send any more, so that nobody waits for the claims to

@@ -18,14 +18,13 @@ const MARK_PUBLISHED: (&str, &str) = over_ids!(
     "update outbox set published_at = $2, publishes = publishes + 1, claimed_by = null, due_at = \
      case when claimed_by is null then due_at \
           else $2 + $3 * (1 << case when publishes < 8 then publishes else 8 end) end \
-     where kind <> 'message' and id in ",
+     where kind in ('event', 'replay') and id in ",
     ""
 );
 
 const DELETE_DONE: (&str, &str) = over_ids!(
-    "delete from outbox where (kind = 'message' \
-     or exists (select 1 from event_outcomes o where o.event_id = outbox.event_id \
-                and (outbox.kind = 'event' or o.decided_at >= outbox.created_at))) and id in ",
+    "delete from outbox where (kind in ('message', 'resend') or applied_at is not null \
+     or kind = 'event' and exists (select 1 from event_outcomes o where o.event_id = outbox.event_id)) and id in ",
     ""
 );
 
@@ -123,7 +122,7 @@ impl Store {
 }
 
 /// Takes the row locks in the order of ids, where the database has row locks.
-pub(super) async fn lock_rows(tx: &mut Tx, ids: &str) -> Result<(), StoreError> {
+async fn lock_rows(tx: &mut Tx, ids: &str) -> Result<(), StoreError> {
     if let Tx::Postgres(tx) = tx {
         sqlx::query(LOCK_ROWS).bind(ids).execute(&mut **tx).await?;
     }

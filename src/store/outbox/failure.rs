@@ -28,9 +28,14 @@ const SET_DUE: &str = "update outbox set due_at = $2 where id = $1";
 
 const MARK_UNPUBLISHABLE: (&str, &str) = over_ids!(
     "update outbox set unpublishable = true, claimed_by = null, last_error = $2, due_at = $3, \
-     published_at = case when kind = 'message' then published_at else $3 end where id in ",
+     published_at = case when kind = 'message' then published_at else $3 end where kind <> 'resend' and id in ",
     ""
 );
+
+/// What goes to one queue, or is a message again, waits for nothing else.
+const END_RESEND: &str = "delete from outbox where id = $1 and kind = 'resend'";
+const END_RESENDS: &str =
+    "delete from outbox where replay_id is not null and event_id = $1 and kind = 'resend'";
 
 const BURY_OUTCOME: &str = "insert into event_outcomes (event_id, outcome, reason, decided_at) \
      values ($1, 'dead', $2, $3) on conflict (event_id) do update \
@@ -125,7 +130,7 @@ impl Store {
     }
 
     /// Notes that the broker will not take `row`'s message. An event goes to the workers all the same, under
-    /// its name alone; a message stays for a human. `about` is the row's event, if it has one.
+    /// its name alone; a message stays for a human; what was only sent again is done. `about` is the row's event, if it has one.
     pub async fn mark_unpublishable(
         &self,
         row: &str,
@@ -140,6 +145,11 @@ impl Store {
             .bind(id_list([row]))
             .bind(reason)
             .bind(now.micros())
+            .execute(conn)
+            .await
+            .map(drop))?;
+        on_tx!(&mut tx, |conn| sqlx::query(END_RESEND)
+            .bind(row)
             .execute(conn)
             .await
             .map(drop))?;
@@ -201,10 +211,17 @@ impl Store {
         if !finished {
             dead_letters::insert_event(&mut tx, (id, &event.key), &merchant, &burial, now).await?;
             end_as_dead(&mut tx, id, &burial.error, now).await?;
-            let alarm = Alarm::new(AttentionCode::DeadLetter, id.as_str(), burial.error).merchant(&merchant);
+            let alarm = Alarm::new(AttentionCode::DeadLetter, id.as_str(), burial.error)
+                .merchant(&merchant)
+                .event(id);
             tell(&mut tx, &alarm, now).await?;
         }
         finish_applied(&mut tx, std::slice::from_ref(id), true).await?;
+        on_tx!(&mut tx, |conn| sqlx::query(END_RESENDS)
+            .bind(id.as_str())
+            .execute(conn)
+            .await
+            .map(drop))?;
         tx.commit().await
     }
 

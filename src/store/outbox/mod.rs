@@ -10,6 +10,7 @@ mod claim;
 mod confirm;
 mod ended;
 mod failure;
+mod read;
 mod replay;
 mod tell;
 
@@ -19,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::event::{Event, Replay};
+use crate::event::{Event, EventKey, Replay};
 #[expect(unused_imports, reason = "named by the docs above")]
 use crate::store::Store;
 use crate::store::Unreadable;
@@ -28,7 +29,7 @@ use crate::time::Timestamp;
 pub use claim::Scope;
 pub use ended::finish_applied;
 pub use failure::{Burial, Failed, FailurePolicy, bury};
-pub use replay::enqueue_replays;
+pub use replay::{enqueue_replays, resend_events, resend_messages};
 pub(crate) use tell::{Alarm, tell};
 
 /// How long a claim holds.
@@ -71,6 +72,8 @@ pub struct Claimed {
     pub row: String,
     /// What is to be sent.
     pub content: Content,
+    /// To this queue alone.
+    pub queue: Option<String>,
     /// Later than this the claim may be somebody else's.
     pub claimed_until: Instant,
 }
@@ -80,12 +83,38 @@ pub struct Claimed {
 pub enum Content {
     /// An event, to everybody; with `Some`, because an operator re-sends it.
     Event(Arc<Event>, Option<Replay>),
+    /// An event, by its name to the workers, who read it themselves.
+    Name(EventName),
     /// A message about an order or an attention item.
     Message(Message),
     /// The row's event is in the store, and does not read.
     Unreadable(Unreadable),
     /// The row's event or message is not in the store: nothing can be sent.
     Missing,
+    /// The row's message is there and cannot be sent as the row wants it; why.
+    Unsendable(String),
+}
+
+impl Content {
+    /// How many bytes of memory its bodies take, about.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Event(event, _) => event.bytes(),
+            Self::Message(message) => message.body.len(),
+            Self::Name(_) | Self::Missing | Self::Unreadable(_) | Self::Unsendable(_) => 0,
+        }
+    }
+}
+
+/// What the workers know an event by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventName {
+    /// The message id.
+    pub key: EventKey,
+    /// payhook's type.
+    pub kind: String,
+    /// When it happened.
+    pub occurred_at: Timestamp,
 }
 
 /// A stored message, ready to be sent.
@@ -113,7 +142,7 @@ impl std::fmt::Debug for Message {
 
 /// A statement over the ids of a JSON array in `$1`, in both dialects: `(postgres, sqlite)`.
 macro_rules! over_ids {
-    ($before:literal, $after:literal) => {
+    ($before:expr, $after:expr) => {
         (
             concat!($before, "(select json_array_elements_text($1::json))", $after),
             concat!($before, "(select value from json_each($1))", $after),

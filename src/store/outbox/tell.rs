@@ -2,7 +2,7 @@
 //!
 //! Told once per code and source, so that a queue that is found missing by two daemons is one item.
 
-use crate::event::{AttentionCode, Event, text};
+use crate::event::{AttentionCode, Event, EventId, text};
 use crate::store::attention::{self, NewAttention};
 use crate::store::{StoreError, Tx};
 use crate::time::Timestamp;
@@ -14,6 +14,7 @@ pub(crate) struct Alarm<'a> {
     source: &'a str,
     explanation: String,
     event: Option<&'a Event>,
+    event_id: Option<&'a EventId>,
     merchant: &'a str,
 }
 
@@ -25,6 +26,7 @@ impl<'a> Alarm<'a> {
             source,
             explanation,
             event: None,
+            event_id: None,
             merchant: "default",
         }
     }
@@ -34,7 +36,14 @@ impl<'a> Alarm<'a> {
         self.event = event;
         if let Some(event) = event {
             self.merchant = &event.merchant;
+            self.event_id = Some(&event.id);
         }
+        self
+    }
+
+    /// The event it is about, where only its id is known.
+    pub(crate) fn event(mut self, event: &'a EventId) -> Self {
+        self.event_id = Some(event);
         self
     }
 
@@ -56,7 +65,7 @@ pub(crate) async fn tell(tx: &mut Tx, alarm: &Alarm<'_>, now: Timestamp) -> Resu
         account: event.map(|event| event.account.clone()),
         order_id: event.and_then(|event| event.order_id.clone()),
         trade_id: event.and_then(|event| event.trade_id.clone()),
-        event_id: event.map(|event| event.id.clone()),
+        event_id: alarm.event_id.cloned(),
         explanation: text::storable(&alarm.explanation).into_owned(),
     };
     attention::raise(tx, &item, now).await?;
