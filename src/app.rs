@@ -25,6 +25,7 @@ use crate::event::new_id;
 use crate::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
 use crate::listener::{Listener, ListenerOptions};
 use crate::provider::Registry;
+use crate::replay::{Driver, Replays};
 use crate::retention::Retention;
 use crate::store::outbox::{Bell, Handoff};
 use crate::store::{DaemonLock, DaemonLockError, Store, StoreError, StoreOptions};
@@ -147,6 +148,13 @@ impl App {
         let tokens = Tokens::new(&local_tokens(&config)?);
         let keys = api::keys(&store, config.retention.idempotency, &private.tasks);
         let (policy, bell) = (flows::policy(&config), Bell::default());
+        let replays = Replays::new(
+            store.clone(),
+            Arc::clone(&registry),
+            flows::queues(&config),
+            policy,
+            clock.clone(),
+        );
         let state = ApiState {
             readiness: Readiness::new(store.clone(), clock.clone()),
             store: store.clone(),
@@ -157,6 +165,7 @@ impl App {
             keys: keys.clone(),
             policy,
             bell: bell.clone(),
+            replays: replays.clone(),
             clock: clock.clone(),
         };
         let admin = bind(config.server.admin_addr, &config.server, ADMIN_CONNECTIONS).await?;
@@ -186,6 +195,8 @@ impl App {
             None
         };
         if roles.contains(&Role::Worker) {
+            let driver = Driver::new(replays, &process_id);
+            flows.tasks.spawn(driver.run(flows.stop.clone()));
             let retention = Retention::new(store.clone(), keys, &config.retention, clock.clone());
             flows.tasks.spawn(retention.run(flows.stop.clone()));
         }

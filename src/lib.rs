@@ -84,6 +84,8 @@ pub mod worker;
 
 pub mod orders;
 
+pub mod replay;
+
 pub mod api;
 
 pub mod idempotency;

@@ -72,7 +72,7 @@ pub(super) async fn list(
 }
 
 /// An outcome, or `none` for events that have not ended.
-fn outcome(text: String) -> Result<String, Problem> {
+pub(super) fn outcome(text: String) -> Result<String, Problem> {
     if text == UNFINISHED || OUTCOMES.contains(&text.as_str()) {
         return Ok(text);
     }

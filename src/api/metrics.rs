@@ -87,6 +87,7 @@ impl Sampler {
         gauge!(names::OUTBOX_OLDEST_SECONDS).set(age(found.oldest_unpublished, now));
         gauge!(names::UNFINISHED_EVENTS).set(count(found.unfinished));
         gauge!(names::UNFINISHED_OLDEST_SECONDS).set(age(found.oldest_unfinished, now));
+        gauge!(names::REPLAYS_RUNNING).set(count(found.replays));
         gauge!(names::DEAD_LETTERS_OPEN).set(count(found.dead_letters));
         for (_, code) in AttentionCode::ALL {
             // Every code at every round: one that has none open any more must not be left standing.

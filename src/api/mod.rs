@@ -18,6 +18,7 @@ mod orders;
 pub mod page;
 pub mod problem;
 mod quarantine;
+mod replays;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,7 @@ use self::problem::{Code, Problem};
 use crate::idempotency::Keys;
 use crate::orders::apply::Policy;
 use crate::provider::Registry;
+use crate::replay::Replays;
 use crate::store::Store;
 use crate::store::outbox::Bell;
 use crate::telemetry::{Health, Metrics};
@@ -71,6 +73,8 @@ pub struct ApiState {
     pub policy: Policy,
     /// Rung when a call has written messages.
     pub bell: Bell,
+    /// What plans replays.
+    pub replays: Replays,
     /// The present.
     pub clock: Clock,
 }
@@ -84,6 +88,10 @@ pub fn router(state: ApiState) -> Router {
         .route("/v1/events", get(events::list))
         .route("/v1/events/{id}", get(events::show))
         .route("/v1/events/{id}/raw", get(events::raw))
+        .route("/v1/events/{id}/replay", post(replays::begin_one))
+        .route("/v1/replays", get(replays::list).post(replays::begin))
+        .route("/v1/replays/{id}", get(replays::show))
+        .route("/v1/replays/{id}/cancel", post(replays::cancel))
         .route(feed::PATH, get(feed::read))
         .route("/v1/orders", get(orders::list).post(orders::register))
         .route("/v1/orders/{order_id}", get(orders::show))
@@ -92,7 +100,9 @@ pub fn router(state: ApiState) -> Router {
         .route("/v1/attention/{id}", get(attention::show))
         .route("/v1/attention/{id}/resolve", post(attention::resolve))
         .route("/v1/dead-letters", get(dead_letters::list))
+        .route("/v1/dead-letters/redrive", post(dead_letters::redrive))
         .route("/v1/dead-letters/{id}", get(dead_letters::show))
+        .route("/v1/dead-letters/{id}/redrive", post(dead_letters::redrive_one))
         .route("/v1/quarantine", get(quarantine::list))
         .route("/v1/quarantine/reverify", post(quarantine::reverify))
         .route("/v1/quarantine/{id}", get(quarantine::show))

@@ -124,6 +124,11 @@ impl Problem {
         self.code
     }
 
+    /// In words.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         self.status

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::{Role, Stage};
 use crate::broker::{Broker, BrokerError, BrokerOptions};
-use crate::config::{Config, DEFAULT_MERCHANT, UnknownOrder};
+use crate::config::{BrokerUrl, Config, DEFAULT_MERCHANT, Queue, UnknownOrder};
 use crate::orders::apply::{Policy, Unknown};
 use crate::provider::Registry;
 use crate::relay::{Relay, RelayOptions};
@@ -105,6 +105,14 @@ fn merchants(config: &Config) -> Vec<String> {
         vec![DEFAULT_MERCHANT.to_owned()]
     } else {
         merchants.into_iter().collect()
+    }
+}
+
+/// The queues that a replay may be sent to alone: without a broker there are none, whatever is written down.
+pub(super) fn queues(config: &Config) -> &[Queue] {
+    match config.broker.url {
+        BrokerUrl::Embedded => &[],
+        BrokerUrl::Rabbitmq(_) => &config.broker.queues,
     }
 }
 

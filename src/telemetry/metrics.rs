@@ -39,6 +39,10 @@ pub mod names {
     pub const ATTENTION_OPEN: &str = "payhook_attention_open_items";
     /// Gauge: dead letters not yet redriven.
     pub const DEAD_LETTERS_OPEN: &str = "payhook_dead_letters_open_items";
+    /// Gauge: replays that have not ended.
+    pub const REPLAYS_RUNNING: &str = "payhook_replays_running_items";
+    /// Counter {what}: `events` and `orders` messages that replays have handed over to be sent again.
+    pub const REPLAYED: &str = "payhook_replayed_total";
     /// Gauge: for how long the oldest open write in the Postgres cluster has held the feed back.
     pub const FEED_DELAY: &str = "payhook_feed_delay_seconds";
     /// Counter {kind}: removed by age: `event`, `quarantine` or `idempotency_key`.
@@ -119,6 +123,10 @@ fn describe() {
             names::IDEMPOTENCY,
             "Calls with an Idempotency-Key, by what the key led to",
         ),
+        (
+            names::REPLAYED,
+            "Events and order messages that replays handed over to be sent again",
+        ),
         (names::PURGED, "Rows removed by age, by kind"),
         (
             names::RELOADS,
@@ -160,6 +168,7 @@ fn describe() {
             Unit::Count,
             "Dead letters not yet redriven",
         ),
+        (names::REPLAYS_RUNNING, Unit::Count, "Replays that have not ended"),
         (
             names::FEED_DELAY,
             Unit::Seconds,

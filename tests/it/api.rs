@@ -8,7 +8,9 @@ mod feed;
 mod health;
 mod orders;
 mod quarantine;
+mod redrive;
 mod register;
+pub(crate) mod replays;
 mod resolve;
 
 use std::sync::Arc;
@@ -21,10 +23,11 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::Response;
 use http_body_util::BodyExt as _;
 use payhook::api::{ApiState, Readiness, Tokens, router};
-use payhook::config::{Scope, Token};
+use payhook::config::{Exchange, Queue, Scope, Token};
 use payhook::event::Notification;
 use payhook::orders::apply::{Item, Policy, Unknown, apply};
 use payhook::provider::Registry;
+use payhook::replay::Replays;
 use payhook::store::outbox::Bell;
 use payhook::telemetry::{Health, Metrics};
 use payhook::time::{Clock, Timestamp};
@@ -82,9 +85,17 @@ impl Api {
             unknown: Unknown::Create,
             park_deadline: Duration::from_hours(24),
         };
+        let replays = Replays::new(
+            store.clone(),
+            Arc::clone(&registry),
+            &queues(),
+            policy,
+            clock.clone(),
+        );
         Self {
             state: ApiState {
                 readiness: Readiness::new(store.clone(), clock.clone()),
+                replays,
                 store,
                 tokens: tokens(),
                 health: Arc::new(health),
@@ -218,6 +229,19 @@ impl Answer {
         let code = self.document()["code"].as_str().unwrap_or_default().to_owned();
         (self.status.as_u16(), code)
     }
+}
+
+/// The queues that a replay may be sent to alone.
+fn queues() -> Vec<Queue> {
+    let queue = |name: &str, exchange, bind: &str| Queue {
+        name: name.to_owned(),
+        exchange,
+        bind: vec![bind.to_owned()],
+    };
+    vec![
+        queue("fulfilment", Exchange::Orders, "order.paid"),
+        queue("evidence", Exchange::Events, "#"),
+    ]
 }
 
 fn tokens() -> Tokens {

@@ -30,7 +30,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("broker", &["store"]),
     ("relay", &["store", "broker"]),
     ("worker", &["provider", "orders", "store", "broker"]),
-    ("api", &["provider", "orders", "store", "idempotency"]),
+    ("replay", &["provider", "orders", "store", "broker"]),
+    ("api", &["provider", "orders", "store", "idempotency", "replay"]),
     // The sending side of the providers, for `demo`, `send` and the tests.
     ("samples", &["provider"]),
     ("retention", &["store", "idempotency"]),

@@ -12,6 +12,7 @@ mod input;
 mod load;
 mod message;
 mod own;
+mod preview;
 mod seen;
 mod settle;
 mod step;
@@ -27,6 +28,7 @@ pub use self::own::{Close, Registration, close, register};
 
 use self::book::Book;
 use self::input::Input;
+pub use self::preview::{OrderChange, Preview};
 use crate::event::{Event, EventId, Money, ProviderName, Reading};
 use crate::store::{StoreError, Tx};
 use crate::time::Timestamp;
@@ -176,6 +178,27 @@ pub async fn apply(
         .map(|item| Input::of_event(item, &accepted))
         .collect();
     run(tx, inputs, policy, now).await
+}
+
+/// What would become of `items` and of the orders they concern. Takes the locks and records the facts that an
+/// application would, and decides nothing else: the caller must drop `tx`.
+pub async fn preview(
+    tx: &mut Tx,
+    items: &[Item<'_>],
+    policy: &Policy,
+    now: Timestamp,
+) -> Result<Preview, ApplyError> {
+    let accepted = load::accepted_mismatches(tx, items).await?;
+    let inputs: Vec<Input> = items
+        .iter()
+        .map(|item| Input::of_event(item, &accepted))
+        .collect();
+    let mut book = load::load(tx, &inputs, policy, now).await?;
+    let applied = inputs.iter().map(|input| book.step(input)).collect();
+    Ok(Preview {
+        applied,
+        changes: book.changes(),
+    })
 }
 
 /// Applies a fact that comes from no event.

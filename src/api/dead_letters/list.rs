@@ -6,17 +6,17 @@ use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 
-use super::ApiState;
-use super::auth::Reader;
-use super::page::{Page, Params, Segment, Span};
-use super::problem::Problem;
+use crate::api::ApiState;
+use crate::api::auth::Reader;
+use crate::api::page::{Page, Params, Segment, Span};
+use crate::api::problem::Problem;
 use crate::store::dead_letters::DeadLetter;
 use crate::time::Timestamp;
 
 /// What the list may be asked for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Query {
+pub(in crate::api) struct Query {
     #[serde(default)]
     state: Which,
     limit: Option<u32>,
@@ -33,7 +33,7 @@ enum Which {
 
 /// A dead letter as it is shown.
 #[derive(Serialize)]
-pub(super) struct View {
+pub(in crate::api) struct View {
     id: String,
     event_id: Option<String>,
     event_key: Option<String>,
@@ -58,7 +58,7 @@ impl From<DeadLetter> for View {
 }
 
 /// Those that wait, or all of them.
-pub(super) async fn list(
+pub(in crate::api) async fn list(
     State(state): State<ApiState>,
     reader: Reader,
     Params(query): Params<Query>,
@@ -74,19 +74,19 @@ pub(super) async fn list(
 }
 
 /// One of them.
-pub(super) async fn show(
+pub(in crate::api) async fn show(
     State(state): State<ApiState>,
     reader: Reader,
     Segment(id): Segment,
 ) -> Result<Json<View>, Problem> {
-    let letter = state.store.dead_letter(&id).await?;
+    let letter = owned(&state, &reader.merchant, &id).await?;
+    Ok(Json(View::from(letter)))
+}
+
+/// One that is this merchant's, or nobody's.
+pub(super) async fn owned(state: &ApiState, merchant: &str, id: &str) -> Result<DeadLetter, Problem> {
+    let letter = state.store.dead_letter(id).await?;
     letter
-        .filter(|letter| {
-            letter
-                .merchant
-                .as_ref()
-                .is_none_or(|owner| *owner == reader.merchant)
-        })
-        .map(|letter| Json(View::from(letter)))
+        .filter(|letter| letter.merchant.as_ref().is_none_or(|owner| owner == merchant))
         .ok_or_else(|| Problem::not_found("no such dead letter"))
 }

@@ -1,0 +1,197 @@
+//! `POST /v1/dead-letters/{id}/redrive` and `/v1/dead-letters/redrive`: to the workers again, once the cause is gone.
+//!
+//! The events are due at once, with their attempts forgotten. By filter: in batches, each harmless to repeat, from
+//! the oldest to the newest of those that were there when it was asked; what is given up again meanwhile is not
+//! taken up again.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use futures_util::FutureExt as _;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::list::{View, owned};
+use crate::api::ApiState;
+use crate::api::auth::Operator;
+use crate::api::operation::{Operation, answer, refusal};
+use crate::api::page::Segment;
+use crate::api::problem::Problem;
+use crate::event::{ProviderName, new_id};
+use crate::idempotency::{Answer, Withdrawn};
+use crate::store::audit::{self, Deed};
+use crate::store::dead_letters::{self, LetterFilter, Redriven};
+use crate::store::{EventFilter, StoreError, Tx};
+use crate::time::Timestamp;
+
+/// Redriven in one transaction.
+const BATCH: i64 = 100;
+
+/// Why, for the audit.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::api) struct Why {
+    #[serde(default)]
+    reason: String,
+}
+
+/// Which of them, and why.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::api) struct Wish {
+    /// `{}`: all.
+    filter: Filter,
+    #[serde(default)]
+    reason: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+struct Filter {
+    provider: Option<ProviderName>,
+    account: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    order_id: Option<String>,
+    /// Given up at this moment or later.
+    since: Option<Timestamp>,
+    /// Given up before this moment.
+    until: Option<Timestamp>,
+}
+
+/// One of them.
+pub(in crate::api) async fn redrive_one(
+    State(state): State<ApiState>,
+    Segment(id): Segment,
+    operation: Operation<Why>,
+) -> Response {
+    let run = state.clone();
+    operation
+        .once_in_steps(&state, move |operator, why| {
+            let run = Run {
+                state: run,
+                operator,
+                reason: why.reason,
+            };
+            async move { run.one(&id).await }.boxed()
+        })
+        .await
+}
+
+/// All that match.
+pub(in crate::api) async fn redrive(State(state): State<ApiState>, operation: Operation<Wish>) -> Response {
+    let run = state.clone();
+    operation
+        .once_in_steps(&state, move |operator, wish| {
+            let run = Run {
+                state: run,
+                operator,
+                reason: wish.reason,
+            };
+            async move { run.all(&wish.filter).await }.boxed()
+        })
+        .await
+}
+
+struct Run {
+    state: ApiState,
+    operator: Operator,
+    reason: String,
+}
+
+impl Run {
+    async fn one(&self, id: &str) -> Result<(Tx, Answer), Withdrawn> {
+        let mut letter = owned(&self.state, &self.operator.merchant, id).await?;
+        let mut tx = self.state.store.begin().await?;
+        let why_not = match dead_letters::redrive(&mut tx, id).await? {
+            Redriven::Due => None,
+            Redriven::NotOpen => Some("it was redriven before"),
+            Redriven::NoEvent => Some("it names no event: there is nothing to apply"),
+        };
+        if let Some(why_not) = why_not {
+            drop(tx);
+            let mut tx = self.state.store.begin().await?;
+            let details = json!({ "dead_letter": id, "refused": why_not });
+            audit::enter(&mut tx, &self.deed("dead_letter.refuse", details)).await?;
+            return Ok((tx, refusal(&Problem::not_allowed(why_not))?));
+        }
+        letter.redriven_at = Some(tx.now().await?.micros());
+        let details = json!({ "dead_letter": id, "event": letter.event_id });
+        audit::enter(&mut tx, &self.deed("dead_letter.redrive", details)).await?;
+        Ok((tx, answer(StatusCode::OK, &View::from(letter))?))
+    }
+
+    async fn all(&self, filter: &Filter) -> Result<(Tx, Answer), Withdrawn> {
+        let texts = [&filter.account, &filter.kind, &filter.order_id];
+        if texts.into_iter().flatten().any(|text| text.contains('\0')) {
+            return Err(Problem::validation("`filter`: no text may hold NUL").into());
+        }
+        let began = self.begin(filter).await?;
+        let redriven = self.walk(filter).await?;
+        tracing::info!(redriven, actor = self.operator.name, "dead letters redriven");
+        let answer = answer(StatusCode::OK, &json!({ "redriven": redriven }))?;
+        let mut tx = self.state.store.begin().await?;
+        let details = json!({ "began": began, "redriven": redriven });
+        audit::enter(&mut tx, &self.deed("dead_letter.redriven", details)).await?;
+        Ok((tx, answer))
+    }
+
+    /// Enters what was asked.
+    async fn begin(&self, filter: &Filter) -> Result<String, StoreError> {
+        let mut tx = self.state.store.begin().await?;
+        let deed = self.deed("dead_letter.redrive", json!({ "filter": filter }));
+        let id = audit::enter(&mut tx, &deed).await?;
+        tx.commit().await?;
+        Ok(id)
+    }
+
+    async fn walk(&self, filter: &Filter) -> Result<u64, StoreError> {
+        let store = &self.state.store;
+        let wanted = LetterFilter {
+            events: EventFilter {
+                merchant: self.operator.merchant.clone(),
+                provider: filter.provider,
+                account: filter.account.clone(),
+                kind: filter.kind.clone(),
+                order_id: filter.order_id.clone(),
+                ..EventFilter::default()
+            },
+            since: filter.since,
+            until: filter.until,
+        };
+        let (mut after, last) = (String::new(), self.last().await?);
+        let mut redriven = 0_u64;
+        loop {
+            let page = store.open_dead_letters(&wanted, (&after, &last), BATCH).await?;
+            let Some(end) = page.last().cloned() else {
+                return Ok(redriven);
+            };
+            let mut tx = store.begin().await?;
+            for id in &page {
+                if dead_letters::redrive(&mut tx, id).await? == Redriven::Due {
+                    redriven = redriven.saturating_add(1);
+                }
+            }
+            tx.commit().await?;
+            after = end;
+        }
+    }
+
+    /// Above every id that was there before.
+    async fn last(&self) -> Result<String, StoreError> {
+        let mut tx = self.state.store.begin().await?;
+        Ok(new_id(tx.now().await?.plus(Duration::from_millis(1))))
+    }
+
+    fn deed(&self, action: &'static str, details: Value) -> Deed<'_> {
+        Deed {
+            merchant: &self.operator.merchant,
+            actor: &self.operator.name,
+            action,
+            reason: &self.reason,
+            details,
+        }
+    }
+}

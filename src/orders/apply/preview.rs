@@ -1,0 +1,55 @@
+//! What an application would change, for a plan that is shown before anything is done.
+
+use super::Applied;
+use super::book::{Book, Order};
+use crate::orders::transition::Standing;
+use crate::store::orders::OrderKey;
+
+/// The fate of a batch that was not applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// How each event would end, in the order of the events.
+    pub applied: Vec<Applied>,
+    /// The orders that would change; no others.
+    pub changes: Vec<OrderChange>,
+}
+
+/// What would become of an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderChange {
+    /// Which.
+    pub order: OrderKey,
+    /// How it stands.
+    pub before: Standing,
+    /// How it would.
+    pub after: Standing,
+    /// Codes of what would then need a human and does not now.
+    pub attention: Vec<&'static str>,
+}
+
+impl Book {
+    /// The orders whose status, totals or attention items differ from what was loaded.
+    pub(super) fn changes(&self) -> Vec<OrderChange> {
+        let changes = self.orders.values().map(|order| self.change(order));
+        changes
+            .filter(|change| {
+                let (before, after) = (&change.before, &change.after);
+                before.status != after.status || before.totals != after.totals || !change.attention.is_empty()
+            })
+            .collect()
+    }
+
+    fn change(&self, order: &Order) -> OrderChange {
+        let key = &order.row.key;
+        let about =
+            self.writes.attention.iter().filter(|item| {
+                item.merchant == key.merchant && item.order_id.as_deref() == Some(&key.order_id)
+            });
+        OrderChange {
+            order: key.clone(),
+            before: order.began,
+            after: order.stands,
+            attention: about.map(|item| item.code.as_str()).collect(),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What a replay would do, before it is done.
+//!
+//! How many there are is counted over everything that matches. What would come of it is found by reading a sample
+//! with today's mapping and judging its orders as a worker would, in a transaction that is dropped.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Replays, Rules};
+use crate::event::{Event, EventId, Reading};
+use crate::orders::apply::{ApplyError, Item, OrderChange, preview};
+use crate::orders::transition::Standing;
+use crate::store::StoreError;
+use crate::store::replays::{Candidate, Group, Place, ReplayFilter, What};
+
+/// The most events that are read for what would come of them.
+const SAMPLE: u16 = 200;
+/// The most of their bodies; they are in memory at once.
+const SAMPLE_BYTES: usize = 16 * 1024 * 1024;
+/// Events read together.
+const CHUNK: usize = 20;
+/// The most examples of one thing.
+const EXAMPLES: usize = 20;
+/// How often the plan is made anew because an order moved in the same moment.
+const TRIES: u32 = 3;
+
+/// What would be done.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Plan {
+    /// What matches.
+    pub matched: i64,
+    /// Of these: what would be sent again.
+    pub would_publish: i64,
+    /// Of these: what would not, and why.
+    pub refused: Vec<PlannedRefusal>,
+    /// Notifications of the same accounts and time that were refused when they came: they are no events and are
+    /// never replayed. See `quarantine`.
+    pub never_verified: i64,
+    /// How many events were read and judged for what follows, from the oldest on. None where no worker would see
+    /// what is sent.
+    pub examined: usize,
+    /// How they would end, by outcome.
+    pub outcomes: BTreeMap<&'static str, usize>,
+    /// How many orders would change.
+    pub orders_changed: usize,
+    /// Which, and how; the first of them.
+    pub orders: Vec<PlannedOrder>,
+    /// Events that could not be applied, and why; the first of them.
+    pub failing: Vec<PlannedFailure>,
+}
+
+/// What would not be sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedRefusal {
+    /// Why.
+    pub reason: String,
+    /// How many.
+    pub count: i64,
+    /// One of them.
+    pub example: String,
+}
+
+/// An event that no worker could apply.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedFailure {
+    /// Which.
+    pub event_id: EventId,
+    /// Why.
+    pub reason: String,
+}
+
+/// An order that would change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedOrder {
+    /// Which.
+    pub order_id: String,
+    /// How it stands.
+    pub before: PlannedStanding,
+    /// How it would.
+    pub after: PlannedStanding,
+    /// What would then need a human.
+    pub attention: Vec<&'static str>,
+}
+
+/// How an order stands; amounts in minor units of its currency.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedStanding {
+    /// Its status.
+    pub status: &'static str,
+    /// Paid.
+    pub paid: i64,
+    /// Refunded, gross.
+    pub refunded: i64,
+    /// Of that, come back.
+    pub reversed: i64,
+}
+
+impl Replays {
+    /// What sending again `what` of `merchant` that `filter` finds would do. Writes nothing.
+    pub async fn plan(
+        &self,
+        what: What,
+        merchant: &str,
+        filter: &ReplayFilter,
+        rules: &Rules,
+    ) -> Result<Plan, StoreError> {
+        let groups = self.store.replay_groups(what, merchant, filter, None).await?;
+        let mut plan = Plan::of_groups(&groups, rules);
+        if what == What::Events {
+            plan.never_verified = self.store.never_verified(merchant, filter).await?;
+        }
+        if rules.reaches_workers(what) && plan.would_publish > 0 {
+            let candidates = self
+                .store
+                .replay_candidates(what, merchant, filter, (&Place::default(), None), SAMPLE)
+                .await?;
+            self.examine(&mut plan, &candidates, rules).await?;
+        }
+        Ok(plan)
+    }
+
+    async fn examine(
+        &self,
+        plan: &mut Plan,
+        candidates: &[Candidate],
+        rules: &Rules,
+    ) -> Result<(), StoreError> {
+        let ids: Vec<EventId> = candidates
+            .iter()
+            .filter(|one| {
+                let account = one.provider.as_deref().zip(one.account.as_deref());
+                rules.refusal(account, &one.kind).is_none()
+            })
+            .map(|one| EventId::from_text(&*one.id))
+            .collect();
+        let registry = self.registry.load_full();
+        let mut readable: Vec<(Arc<Event>, Reading)> = Vec::new();
+        let mut bytes = 0_usize;
+        for chunk in ids.chunks(CHUNK) {
+            let mut events = self.store.events_by_id(chunk).await?;
+            events.sort_by(|one, other| one.id.cmp(&other.id));
+            for event in events {
+                bytes = bytes.saturating_add(event.bytes());
+                plan.examined = plan.examined.saturating_add(1);
+                match registry.read(&event) {
+                    Ok(reading) => readable.push((event, reading)),
+                    Err(reason) => plan.fails(event.id.clone(), reason),
+                }
+            }
+            if bytes > SAMPLE_BYTES {
+                break;
+            }
+        }
+        let items: Vec<Item<'_>> = readable
+            .iter()
+            .map(|(event, reading)| Item { event, reading })
+            .collect();
+        let mut tries = 1;
+        loop {
+            let mut tx = self.store.begin().await?;
+            // Never committed: whatever was locked or recorded for it is forgotten.
+            match preview(&mut tx, &items, &self.policy, self.clock.now()).await {
+                Ok(found) => {
+                    for applied in &found.applied {
+                        plan.counts(applied.outcome.as_str());
+                    }
+                    plan.changes(found.changes);
+                    return Ok(());
+                }
+                Err(ApplyError::Contended) if tries < TRIES => tries += 1,
+                Err(ApplyError::Contended) => return Err(StoreError::timed_out()),
+                Err(ApplyError::Store(error)) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Plan {
+    fn of_groups(groups: &[Group], rules: &Rules) -> Self {
+        let mut plan = Self::default();
+        for group in groups {
+            plan.matched = plan.matched.saturating_add(group.found);
+            let account = group.provider.as_deref().zip(group.account.as_deref());
+            let Some(reason) = rules.refusal(account, &group.kind) else {
+                plan.would_publish = plan.would_publish.saturating_add(group.found);
+                continue;
+            };
+            match plan.refused.iter_mut().find(|known| known.reason == reason) {
+                Some(known) => known.count = known.count.saturating_add(group.found),
+                None => plan.refused.push(PlannedRefusal {
+                    reason,
+                    count: group.found,
+                    example: group.example.clone(),
+                }),
+            }
+        }
+        plan
+    }
+
+    fn counts(&mut self, outcome: &'static str) {
+        let count = self.outcomes.entry(outcome).or_default();
+        *count = count.saturating_add(1);
+    }
+
+    fn fails(&mut self, event_id: EventId, reason: String) {
+        self.counts("failing");
+        if self.failing.len() < EXAMPLES {
+            self.failing.push(PlannedFailure { event_id, reason });
+        }
+    }
+
+    fn changes(&mut self, changes: Vec<OrderChange>) {
+        self.orders_changed = changes.len();
+        self.orders = changes
+            .into_iter()
+            .take(EXAMPLES)
+            .map(|change| PlannedOrder {
+                order_id: change.order.order_id,
+                before: standing(&change.before),
+                after: standing(&change.after),
+                attention: change.attention,
+            })
+            .collect();
+    }
+}
+
+fn standing(stands: &Standing) -> PlannedStanding {
+    PlannedStanding {
+        status: stands.status.as_str(),
+        paid: stands.totals.paid,
+        refunded: stands.totals.refunded,
+        reversed: stands.totals.reversed,
+    }
+}

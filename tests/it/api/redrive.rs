@@ -1,0 +1,79 @@
+//! Dead letters to the workers again: one, or all that match, each entered in the audit.
+
+use payhook::store::outbox::{FailurePolicy, Scope};
+use serde_json::json;
+
+use super::replays::{paid, post};
+use super::*;
+use crate::support::signed::Senders;
+
+async fn bury(fresh: &FreshStore, numbers: std::ops::Range<usize>) -> Vec<String> {
+    let senders = Senders::new();
+    for number in numbers {
+        let event = paid(&senders, number);
+        fresh
+            .store
+            .insert_fresh(&[Arc::new(event.clone())], None)
+            .await
+            .unwrap();
+        let policy = FailurePolicy::new(1, true);
+        fresh
+            .store
+            .record_failure(&event, "no account", &policy)
+            .await
+            .unwrap();
+    }
+    fresh.texts("select id from dead_letters order by id").await
+}
+
+on_both_stores! {
+    async fn one_is_redriven_once(fresh) {
+        let letters = bury(&fresh, 1..2).await;
+        fresh.store.bury_unknown("x", "unknown", b"{}").await.unwrap();
+        let nobodys = fresh.texts("select id from dead_letters where event_id is null").await.remove(0);
+        fresh.by_hand("delete from outbox").await.unwrap();
+        let api = Api::over(&fresh);
+        let path = |id: &str| format!("/v1/dead-letters/{id}/redrive");
+        let answer = post(&api, OPERATOR, "k1", &path(&letters[0]), &json!({"reason": "the account is there now"})).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+        let letter: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert!(letter["redriven_at"].is_string(), "{letter}");
+        let due = fresh.store.claim_due(Scope::Again, "one", 10).await.unwrap();
+        assert_eq!(due.len(), 1);
+        for (key, id, status, words) in [
+            ("k2", letters[0].as_str(), 409, "redriven before"),
+            ("k3", nobodys.as_str(), 409, "names no event"),
+            ("k4", "nothing", 404, "no such dead letter"),
+        ] {
+            let answer = post(&api, OPERATOR, key, &path(id), &json!({})).await;
+            assert_eq!(answer.status.as_u16(), status, "{}", answer.text());
+            assert!(answer.text().contains(words), "{}", answer.text());
+        }
+        let actions = fresh.texts("select action || ' ' || reason from audit order by id").await;
+        assert_eq!(actions, ["dead_letter.redrive the account is there now", "dead_letter.refuse ", "dead_letter.refuse "]);
+    }
+
+    async fn by_filter_all_that_match_are_redriven_and_no_others(fresh) {
+        bury(&fresh, 0..205).await;
+        fresh.by_hand("delete from outbox").await.unwrap();
+        fresh.by_hand("update dead_letters set created_at = 1 where id = (select min(id) from dead_letters)").await.unwrap();
+        let api = Api::over(&fresh);
+        let redrive = async |key: &str, filter: Value| -> Value {
+            let answer = post(&api, OPERATOR, key, "/v1/dead-letters/redrive", &json!({"filter": filter})).await;
+            assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+            serde_json::from_slice(&answer.body).unwrap()
+        };
+        assert_eq!(redrive("k1", json!({"account": "another"})).await, json!({"redriven": 0}));
+        assert_eq!(redrive("k2", json!({"order_id": "O-204"})).await, json!({"redriven": 1}));
+        let since = json!({"provider": "wechatpay", "type": "payment.succeeded", "since": "1970-01-02T00:00:00Z"});
+        assert_eq!(redrive("k3", since.clone()).await, json!({"redriven": 203}));
+        assert_eq!(redrive("k3", since).await, json!({"redriven": 203}), "the stored answer");
+        assert_eq!(redrive("k4", json!({})).await, json!({"redriven": 1}));
+        assert_eq!(fresh.number("select count(*) from dead_letters where redriven_at is null").await, 0);
+        assert_eq!(fresh.number("select count(*) from outbox where kind = 'event' and attempts = 0").await, 205);
+        assert_eq!(fresh.number("select count(*) from event_outcomes").await, 0);
+        let answer = post(&api, OPERATOR, "k5", "/v1/dead-letters/redrive", &json!({})).await;
+        assert_eq!(answer.status.as_u16(), 400, "a filter must be given, if only an empty one");
+        assert_eq!(fresh.number("select count(*) from audit where action = 'dead_letter.redriven'").await, 4);
+    }
+}
