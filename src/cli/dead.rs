@@ -1,13 +1,15 @@
-//! `payhook dead list|show`: events that could not be applied, and messages that named none.
+//! `payhook dead list|show|redrive`: events that could not be applied, messages that named none, and what goes to
+//! the workers again.
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::Globals;
 use super::client::Connection;
+use super::failure::Misuse;
 use super::listing::{Paging, Query, or_dash, show_page};
 use super::output::{Output, Table};
 
@@ -37,6 +39,83 @@ enum What {
         #[command(flatten)]
         connection: Connection,
     },
+    /// Send the event of one, or of all that match, to the workers again
+    Redrive(Box<Redrive>),
+}
+
+#[derive(Debug, clap::Args)]
+struct Redrive {
+    /// The dead letter; without one, all that the filter finds
+    id: Option<String>,
+    /// All of them; instead of a filter
+    #[arg(long)]
+    all: bool,
+    /// Only events from this provider
+    #[arg(long)]
+    provider: Option<String>,
+    /// Only events to this account
+    #[arg(long)]
+    account: Option<String>,
+    /// Only events of this type, such as payment.succeeded
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+    /// Only events about this order
+    #[arg(long, value_name = "ID")]
+    order: Option<String>,
+    /// Only what was given up then or later (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only what was given up before (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Why, for the audit
+    #[arg(long, default_value = "")]
+    reason: String,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl Redrive {
+    fn filter(&self) -> Map<String, Value> {
+        let members = [
+            ("provider", &self.provider),
+            ("account", &self.account),
+            ("type", &self.kind),
+            ("order_id", &self.order),
+            ("since", &self.since),
+            ("until", &self.until),
+        ];
+        let given = members
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), Value::from(value.as_deref()?))));
+        given.collect()
+    }
+
+    async fn run(&self, out: &mut Output, globals: &Globals) -> anyhow::Result<()> {
+        let filter = self.filter();
+        match (&self.id, filter.is_empty(), self.all) {
+            (None, true, false) => {
+                return Err(Misuse::usage("say which: a dead letter's id, a filter, or --all").into());
+            }
+            (Some(_), false, _) | (Some(_), _, true) | (None, false, true) => {
+                return Err(Misuse::usage("an id, a filter and --all exclude each other").into());
+            }
+            _ => {}
+        }
+        let client = self.connection.open(globals)?;
+        let Some(id) = &self.id else {
+            let body = json!({ "filter": filter, "reason": self.reason });
+            let answer = client.post(&["dead-letters", "redrive"], &body).await?;
+            if out.is_json() {
+                return Ok(out.value(&answer)?);
+            }
+            let redriven = answer.get("redriven").and_then(Value::as_u64).unwrap_or_default();
+            return Ok(out.line(&format!("redriven {redriven}"))?);
+        };
+        let body = json!({ "reason": self.reason });
+        let answer = client.post(&["dead-letters", id, "redrive"], &body).await?;
+        show(out, &answer)
+    }
 }
 
 /// Runs it.
@@ -59,6 +138,7 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
             let answer = connection.open(globals)?.get(&["dead-letters", &id], &[]).await?;
             show(&mut out, &answer)?;
         }
+        What::Redrive(redrive) => redrive.run(&mut out, globals).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -18,6 +18,7 @@ mod orders;
 pub mod output;
 mod post;
 mod quarantine;
+mod replay;
 mod send;
 mod serve;
 mod tail;
@@ -93,9 +94,11 @@ enum Command {
     Events(events::Args),
     /// How orders stand, and why
     Orders(orders::Args),
+    /// Send stored events or order messages again
+    Replay(Box<replay::Args>),
     /// What needs a human
     Attention(attention::Args),
-    /// What could not be applied
+    /// What could not be applied, and sending it to the workers again
     Dead(dead::Args),
     /// What was refused, why, and another judgement of it
     Quarantine(quarantine::Args),
@@ -119,6 +122,7 @@ pub fn run(command_line: CommandLine) -> anyhow::Result<ExitCode> {
             Command::Verify(args) => verify::run(&args, &globals),
             Command::Events(args) => events::run(args, &globals).await,
             Command::Orders(args) => orders::run(args, &globals).await,
+            Command::Replay(args) => replay::run(*args, &globals).await,
             Command::Attention(args) => attention::run(args, &globals).await,
             Command::Dead(args) => dead::run(args, &globals).await,
             Command::Quarantine(args) => quarantine::run(args, &globals).await,

@@ -35,6 +35,7 @@ mod orders;
 mod quarantine;
 mod recorder;
 mod relay;
+mod replays;
 mod retention;
 mod reverify;
 mod samples;
