@@ -418,7 +418,7 @@ async fn killed_in_the_middle(
         (&ended["state"], &ended["sent"], &ended["published"]),
         (&"done".into(), &total.into(), &total.into())
     );
-    until("everything to be applied again", settled).await;
+    until("everything to be applied again", &settled).await;
     assert_eq!(orders(fresh).await, before, "an order moved");
     id
 }

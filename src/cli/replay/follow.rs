@@ -166,7 +166,8 @@ pub(super) async fn follow(client: &Client, id: &str, out: &mut Output) -> anyho
 
 /// Whether the daemon, not the question, is the trouble.
 fn passes(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.is::<reqwest::Error>()) || error.to_string().starts_with("unavailable:")
+    error.chain().any(<dyn std::error::Error>::is::<reqwest::Error>)
+        || error.to_string().starts_with("unavailable:")
 }
 
 fn goes_on(id: &str) -> String {

@@ -17,10 +17,14 @@ use super::Globals;
 use super::client::{Client, Connection};
 use super::failure::Misuse;
 use super::listing::{Paging, Query, or_dash, show_page};
-use super::output::{Output, Table};
+use super::output::Table;
 
 /// Arguments of `replay`.
 #[derive(Debug, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of its own on the command line"
+)]
 pub(super) struct Args {
     /// The event to send again; without one, all that the filter finds
     event: Option<String>,
@@ -148,13 +152,11 @@ async fn ask(args: &Args, globals: &Globals) -> anyhow::Result<Value> {
     }
     let mut body = args.how();
     let client: Client = args.connection.open(globals)?;
-    match &args.event {
-        Some(id) => client.post(&["events", id, "replay"], &Value::Object(body)).await,
-        None => {
-            body.insert("filter".to_owned(), Value::Object(filter));
-            client.post(&["replays"], &Value::Object(body)).await
-        }
+    if let Some(id) = &args.event {
+        return client.post(&["events", id, "replay"], &Value::Object(body)).await;
     }
+    body.insert("filter".to_owned(), Value::Object(filter));
+    client.post(&["replays"], &Value::Object(body)).await
 }
 
 impl Args {

@@ -19,7 +19,7 @@ struct Plan {
     examined: u64,
     outcomes: BTreeMap<String, u64>,
     orders_changed: u64,
-    orders: Vec<Order>,
+    orders: Vec<Changed>,
     failing: Vec<Failing>,
 }
 
@@ -31,7 +31,7 @@ struct Refused {
 }
 
 #[derive(Debug, Deserialize)]
-struct Order {
+struct Changed {
     order_id: String,
     before: Standing,
     after: Standing,

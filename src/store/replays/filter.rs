@@ -62,10 +62,9 @@ impl ReplayFilter {
     /// The first part that has no meaning for `what`.
     pub fn meaningless(&self, what: What) -> Option<&'static str> {
         match what {
-            What::Events => None,
             What::Orders if self.outcome.is_some() => Some("outcome"),
             What::Orders if self.event_key.is_some() => Some("event_key"),
-            What::Orders => None,
+            What::Orders | What::Events => None,
         }
     }
 

@@ -268,7 +268,7 @@ pub(crate) async fn within<T>(what: &str, happening: impl Future<Output = T>) ->
 }
 
 /// Asks again and again until the answer is yes.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {
+pub(crate) async fn until(what: &str, mut ask: impl AsyncFnMut() -> bool) {
     within(what, async {
         while !ask().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
