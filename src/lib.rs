@@ -29,7 +29,7 @@
 //! 7. [`worker`] hears that there is an event, reads it from the store, and lets [`orders`] apply its facts: status
 //!    and ledger as pure functions, everything they change in one transaction, with the message that says so.
 //! 8. [`api`] shows all of it on the private listener, and takes the operator's decisions, each of them once
-//!    ([`idempotency`]).
+//!    ([`idempotency`]). What an operator wants sent again, [`replay`] puts into the outbox once more.
 //!
 //! Around the path: [`config`] is read once and handed down as values, [`time`] is the only clock,
 //! [`telemetry`] what the process says about itself, [`app`] puts a process together and drains it, and [`cli`] is

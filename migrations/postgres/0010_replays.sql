@@ -48,6 +48,11 @@ create trigger replays_never_deleted before delete on replays
 create trigger replays_never_truncated before truncate on replays
     for each statement execute function payhook_refuse_change();
 
+alter table replays
+    enable always trigger replays_end_once,
+    enable always trigger replays_never_deleted,
+    enable always trigger replays_never_truncated;
+
 -- A `resend` is no business of the workers: a message again, or an event to one queue alone. It is done when the
 -- broker has it. A `replay` waits for the workers too.
 alter table outbox

@@ -30,6 +30,10 @@ const LIST: &str = "select id, event_id, event_key, merchant, error, attempts, c
 const REDRIVE: &str = "update dead_letters set redriven_at = $2 where id = $1 and redriven_at is null \
      returning event_id";
 
+/// An event that was given up twice is redriven from either.
+const REDRIVE_OTHERS: &str =
+    "update dead_letters set redriven_at = $2 where event_id = $1 and redriven_at is null";
+
 /// To the workers only: everybody else has had the message.
 const ENQUEUE: &str = "insert into outbox (id, kind, event_id, created_at, due_at, published_at) \
      values ($1, 'event', $1, $2, $2, $2) on conflict (id) do update \
@@ -209,6 +213,12 @@ pub async fn redrive(tx: &mut Tx, id: &str) -> Result<Redriven, StoreError> {
         Some(None) => return Ok(Redriven::NoEvent),
         Some(Some(event)) => event,
     };
+    on_tx!(&mut *tx, |conn| sqlx::query(REDRIVE_OTHERS)
+        .bind(&event)
+        .bind(now)
+        .execute(conn)
+        .await
+        .map(drop))?;
     on_tx!(&mut *tx, |conn| sqlx::query(FORGET_DEAD)
         .bind(&event)
         .execute(conn)

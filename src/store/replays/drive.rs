@@ -51,9 +51,11 @@ const OUTSTANDING: &str = "select count(*) as rows, \
 
 const LOCK: &str =
     "select sent from replays where id = $1 and merchant = $2 and state = 'running' for update";
+/// What is claimed may be at the broker at this moment: that goes its way.
 const UNSENT: (&str, &str) = (
-    "select id from outbox where replay_id = $1 and published_at is null order by id for update",
-    "select id from outbox where replay_id = $1 and published_at is null",
+    "select id from outbox where replay_id = $1 and published_at is null and (claimed_by is null or due_at <= $2) \
+     order by id for update",
+    "select id from outbox where replay_id = $1 and published_at is null and (claimed_by is null or due_at <= $2)",
 );
 const TAKE_BACK: (&str, &str) = over_ids!("delete from outbox where id in ", "");
 const CANCEL: &str = "update replays set state = 'cancelled', ended_at = $3, updated_at = $3, sent = sent - $4 \
@@ -307,8 +309,8 @@ async fn enqueue(
     }
 }
 
-/// Ends the merchant's running replay `id` in the caller's transaction, and takes back what the broker has not
-/// got; gives how many that were. `None`: there is none that runs.
+/// Ends the merchant's running replay `id` in the caller's transaction, and takes back what nobody has
+/// taken to the broker yet; gives how many that were. `None`: there is none that runs.
 pub async fn cancel(tx: &mut Tx, merchant: &str, id: &str) -> Result<Option<u64>, StoreError> {
     let now = tx.now().await?.micros();
     if let Tx::Postgres(pg) = &mut *tx {
@@ -322,6 +324,7 @@ pub async fn cancel(tx: &mut Tx, merchant: &str, id: &str) -> Result<Option<u64>
     let sql = tx.pick(UNSENT.0, UNSENT.1);
     let unsent: Vec<String> = on_tx!(&mut *tx, |conn| sqlx::query_scalar(sql)
         .bind(id)
+        .bind(now)
         .fetch_all(conn)
         .await)?;
     let ended = on_tx!(&mut *tx, |conn| sqlx::query(CANCEL)
