@@ -22,6 +22,8 @@ const TICK: Duration = Duration::from_millis(200);
 const IDLE: Duration = Duration::from_millis(500);
 /// Leases are renewed so often; they hold several times as long.
 const RENEW: Duration = Duration::from_secs(3);
+/// How long a replay rests that has a trouble of its own.
+const REST: Duration = Duration::from_secs(30);
 /// What a replay may have in the outbox: what is behind it must not wait for all of it.
 const OUTSTANDING: i64 = 1000;
 /// The most in one page.
@@ -32,9 +34,20 @@ const PAGE: u32 = 250;
 pub struct Driver {
     replays: Replays,
     process: String,
-    /// Those that this process drives, and when each was last moved.
-    driven: HashMap<String, Instant>,
+    /// Those that this process drives.
+    driven: HashMap<String, Driven>,
     renew_at: Instant,
+}
+
+/// A replay that this process drives.
+#[derive(Clone, Copy, Debug)]
+struct Driven {
+    /// When it was last moved.
+    moved: Instant,
+    /// It was tried to count what it is about; without a count it goes on as well.
+    counted: bool,
+    /// A trouble of its own lets it rest until then.
+    rests: Option<Instant>,
 }
 
 /// What a round did.
@@ -94,7 +107,10 @@ impl Driver {
                 Err(error) if error.is_transient() => return Err(error),
                 // This one's own trouble: the others go on.
                 Err(error) => {
-                    tracing::error!(error = %causes(&error), replay.id = id, "a replay cannot go on");
+                    tracing::error!(error = %causes(&error), replay.id = id, "a replay cannot go on; tried again later");
+                    if let Some(driven) = self.driven.get_mut(&id) {
+                        driven.rests = Some(Instant::now() + REST);
+                    }
                 }
             }
         }
@@ -107,8 +123,12 @@ impl Driver {
         self.driven.retain(|id, _| leased.contains(id));
         for id in leased {
             // A new one begins with one tick's worth.
-            let last = Instant::now().checked_sub(TICK).unwrap_or_else(Instant::now);
-            self.driven.entry(id).or_insert(last);
+            let moved = Instant::now().checked_sub(TICK).unwrap_or_else(Instant::now);
+            self.driven.entry(id).or_insert(Driven {
+                moved,
+                counted: false,
+                rests: None,
+            });
         }
         self.renew_at = Instant::now() + RENEW;
         Ok(())
@@ -117,11 +137,22 @@ impl Driver {
     /// `None`: it is not ours any more, or has ended.
     async fn move_on(&mut self, id: &str) -> Result<Option<u64>, StoreError> {
         let store = self.replays.store.clone();
+        let Some(driven) = self.driven.get(id).copied() else {
+            return Ok(None);
+        };
+        if driven.rests.is_some_and(|until| until > Instant::now()) {
+            return Ok(Some(0));
+        }
         let Some(held) = store.held_replay(id, &self.process).await? else {
             return Ok(None);
         };
-        if held.total.is_none() {
-            store.count_replay(&held, &self.process).await?;
+        if held.total.is_none() && !driven.counted {
+            if let Some(driven) = self.driven.get_mut(id) {
+                driven.counted = true;
+            }
+            if let Err(error) = store.count_replay(&held, &self.process).await {
+                tracing::warn!(error = %causes(&error), replay.id = id, "a replay goes on without being counted");
+            }
         }
         let waiting = store.outstanding(id, OUTSTANDING).await?;
         if held.walked {
@@ -134,7 +165,7 @@ impl Driver {
             return Ok(None);
         }
         let room = u32::try_from(OUTSTANDING.saturating_sub(waiting.rows)).unwrap_or_default();
-        let most = self.allowance(&held).min(room).min(PAGE);
+        let most = allowance(&held, driven.moved).min(room).min(PAGE);
         if most == 0 {
             return Ok(Some(0));
         }
@@ -142,23 +173,13 @@ impl Driver {
         match store.move_replay(&held, &page, &self.process).await? {
             Moved::Lost => Ok(None),
             Moved::Sent(sent) => {
-                self.driven.insert(id.to_owned(), Instant::now());
+                if let Some(driven) = self.driven.get_mut(id) {
+                    driven.moved = Instant::now();
+                }
                 counter!(names::REPLAYED, "what" => held.what.as_str()).increment(sent);
                 Ok(Some(sent))
             }
         }
-    }
-
-    /// How many the pace allows since the last page; what was not used in a second is not saved up.
-    fn allowance(&self, held: &Held) -> u32 {
-        let since = self
-            .driven
-            .get(&held.id)
-            .map(Instant::elapsed)
-            .unwrap_or_default();
-        let millis = u64::try_from(since.as_millis()).unwrap_or(1000).min(1000);
-        let allowed = u64::from(held.per_second).saturating_mul(millis).div_euclid(1000);
-        u32::try_from(allowed).unwrap_or(u32::MAX)
     }
 
     /// The next page, judged by today's rules.
@@ -196,6 +217,15 @@ impl Driver {
         }
         Ok(page)
     }
+}
+
+/// How many the pace allows since the last page; what was not used in a second is not saved up.
+fn allowance(held: &Held, moved: Instant) -> u32 {
+    let millis = u64::try_from(moved.elapsed().as_millis())
+        .unwrap_or(1000)
+        .min(1000);
+    let allowed = u64::from(held.per_second).saturating_mul(millis).div_euclid(1000);
+    u32::try_from(allowed).unwrap_or(u32::MAX)
 }
 
 fn account_of(what: What, candidate: &Candidate) -> Option<(&str, &str)> {

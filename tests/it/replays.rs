@@ -149,17 +149,23 @@ async fn orders(fresh: &FreshStore) -> Vec<String> {
     all
 }
 
-/// The replays in the feed: (event key or message id, replay id).
-async fn in_the_feed(fresh: &FreshStore, stream: Stream) -> Vec<Option<Replay>> {
-    let read = fresh
-        .store
-        .feed(stream, "default", &Begin::Oldest, 500)
-        .await
-        .unwrap();
-    let FeedRead::Page { items, .. } = read else {
-        panic!("expired")
-    };
-    items.into_iter().map(|item| item.replay).collect()
+/// The replay of each thing in the feed, once there are `count`: a write anywhere in the cluster holds it back.
+async fn in_the_feed(fresh: &FreshStore, stream: Stream, count: usize) -> Vec<Option<Replay>> {
+    let mut replays = Vec::new();
+    until("the feed to show it", async || {
+        let read = fresh
+            .store
+            .feed(stream, "default", &Begin::Oldest, 500)
+            .await
+            .unwrap();
+        let FeedRead::Page { items, .. } = read else {
+            panic!("expired")
+        };
+        replays = items.into_iter().map(|item| item.replay).collect();
+        replays.len() >= count
+    })
+    .await;
+    replays
 }
 
 on_both_stores! {
@@ -181,7 +187,7 @@ on_both_stores! {
         assert_eq!((ended.total, ended.sent, ended.published, ended.refused), (Some(30), 30, 30, 0));
         assert_eq!(orders(&fresh).await, before);
         assert_eq!(fresh.number("select count(*) from outbox").await, 0);
-        let feed = in_the_feed(&fresh, Stream::Events).await;
+        let feed = in_the_feed(&fresh, Stream::Events, 60).await;
         assert_eq!(feed.len(), 60);
         assert!(feed[..30].iter().all(Option::is_none), "the replays come behind");
         assert!(feed[30..].iter().flatten().all(|replay| replay.id == id && replay.reason == "the queue was lost"));
@@ -329,7 +335,7 @@ on_both_stores! {
             }).await;
             let got = rabbit.take_all(&fulfilment, 1).await;
             assert_eq!((got.len(), got[0].id.as_str(), got[0].routing_key.as_str()), (1, "default/O-1/1", "order.paid"));
-            let feed = in_the_feed(&fresh, Stream::Orders).await;
+            let feed = in_the_feed(&fresh, Stream::Orders, 5).await;
             assert_eq!(feed.iter().flatten().filter(|replay| replay.id == again).count(), 1);
             rabbit
         })

@@ -89,6 +89,18 @@ impl Asked {
             };
             return self.refuse(&problem, json!({ "event": id })).await;
         };
+        if self.how.sends(&self.state.replays) == What::Orders {
+            // What was told of its order.
+            let Some(order_id) = event.order_id else {
+                let problem = Problem::not_allowed("the event names no order, so no message tells of it");
+                return self.refuse(&problem, json!({ "event": id })).await;
+            };
+            let filter = ReplayFilter {
+                order_id: Some(order_id),
+                ..ReplayFilter::default()
+            };
+            return self.carry_out(filter, None).await;
+        }
         let filter = ReplayFilter {
             event_key: Some(event.event_key.clone()),
             ..ReplayFilter::default()

@@ -71,6 +71,12 @@ pub(super) struct Granted {
 }
 
 impl How {
+    /// What it is about, as far as that can be told before it is judged.
+    pub(super) fn sends(&self, replays: &Replays) -> What {
+        let bound = || replays.rules(self.to.as_deref()).ok()?.exchange();
+        self.what.or_else(bound).unwrap_or_default()
+    }
+
     /// Judges it by what is configured now.
     pub(super) fn grant(&self, filter: &ReplayFilter, replays: &Replays) -> Result<Granted, Problem> {
         let reason = self.reason.as_deref().unwrap_or_default().trim();

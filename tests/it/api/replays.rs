@@ -150,6 +150,11 @@ on_both_stores! {
         let path = format!("/v1/events/{}/replay", older.id);
         let plan = said(&post(&api, OPERATOR, "k3", &path, &json!({"dry_run": true})).await);
         assert_eq!((&plan["would_publish"], &plan["orders"][0]["order_id"]), (&json!(1), &json!("O-2")));
+        // Of one event what was told of its order.
+        let first = fresh.texts("select id from events where order_id = 'O-1'").await.remove(0);
+        let body = json!({"dry_run": true, "to": "fulfilment"});
+        let plan = said(&post(&api, OPERATOR, "k5", &format!("/v1/events/{first}/replay"), &body).await);
+        assert_eq!((&plan["what"], &plan["would_publish"], &plan["filter"]), (&json!("orders"), &json!(1), &json!({"order_id": "O-1"})));
         // Order messages: one, and the queue asks for it.
         let body = json!({"filter": {"order_id": "O-1"}, "dry_run": true, "to": "fulfilment"});
         let plan = said(&post(&api, OPERATOR, "k4", "/v1/replays", &body).await);
@@ -157,7 +162,7 @@ on_both_stores! {
 
         assert_eq!(everything(&fresh).await, before, "written");
         let audit = audit(&fresh).await;
-        assert_eq!(audit.len(), 4);
+        assert_eq!(audit.len(), 5);
         assert!(audit.iter().all(|deed| deed.starts_with("operator replay.dry_run ")), "{audit:?}");
     }
 
