@@ -139,7 +139,16 @@ impl Replays {
         let mut readable: Vec<(Arc<Event>, Reading)> = Vec::new();
         let mut bytes = 0_usize;
         for chunk in ids.chunks(CHUNK) {
-            let mut events = self.store.events_by_id(chunk).await?;
+            let mut events = Vec::with_capacity(chunk.len());
+            for read in self.store.events_by_id(chunk).await? {
+                match read {
+                    Ok(event) => events.push(event),
+                    Err(unreadable) => {
+                        plan.examined = plan.examined.saturating_add(1);
+                        plan.fails(unreadable.id, unreadable.reason);
+                    }
+                }
+            }
             events.sort_by(|one, other| one.id.cmp(&other.id));
             for event in events {
                 bytes = bytes.saturating_add(event.bytes());

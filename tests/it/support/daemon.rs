@@ -1,5 +1,4 @@
 //! The real binary, as a user runs it: started, killed with -9, started again on the same ports.
-#![expect(dead_code, reason = "each test uses a part")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
