@@ -22,6 +22,10 @@ const PARKED_BY_TRADE: &str = "select e.id, e.merchant, e.provider, e.trade_id f
 const PARKED_BY_ORDER: &str = "select e.event_id, e.merchant, e.order_id from event_orders e \
      join event_outcomes o on o.event_id = e.event_id where o.outcome = 'parked' and ";
 
+const PARKED_ORDERS: &str = "select e.event_id, e.merchant, e.order_id from event_orders e \
+     join orders o on o.merchant = e.merchant and o.order_id = e.order_id \
+     where o.parked_until is not null and ";
+
 /// A line of an order's history.
 #[derive(Clone, Debug)]
 pub struct NewHistory {
@@ -86,6 +90,42 @@ pub async fn outcomes(tx: &mut Tx, events: &[&EventId]) -> Result<BTreeMap<Strin
         sql.build_query_as().fetch_all(conn).await
     })?;
     Ok(rows.into_iter().collect())
+}
+
+/// [`outcomes`], locked: what else wakes a part of the same events waits until this transaction has ended.
+pub async fn lock_outcomes(tx: &mut Tx, events: &[&EventId]) -> Result<BTreeMap<String, String>, StoreError> {
+    if events.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let for_update = tx.pick(" order by event_id for update", "");
+    let rows: Vec<(String, String)> = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(SELECT_OUTCOMES);
+        push_keys(&mut sql, "event_id", events.iter().map(|event| [event.as_str()]));
+        sql.push(for_update);
+        sql.build_query_as().fetch_all(conn).await
+    })?;
+    Ok(rows.into_iter().collect())
+}
+
+/// Which orders that wait for their registration `events` concern.
+pub async fn parked_orders(tx: &mut Tx, events: &[&EventId]) -> Result<Vec<(EventId, OrderKey)>, StoreError> {
+    if events.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<(String, String, String)> = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(PARKED_ORDERS);
+        push_keys(
+            &mut sql,
+            "e.event_id",
+            events.iter().map(|event| [event.as_str()]),
+        );
+        sql.build_query_as().fetch_all(conn).await
+    })?;
+    Ok(rows.into_iter().map(with_order).collect())
+}
+
+fn with_order((event, merchant, order_id): (String, String, String)) -> (EventId, OrderKey) {
+    (EventId::from_text(event), OrderKey { merchant, order_id })
 }
 
 /// Writes how events ended, over what stood there; each event once.
@@ -170,8 +210,5 @@ pub async fn parked_by_order(
         );
         sql.build_query_as().fetch_all(conn).await
     })?;
-    let found = rows
-        .into_iter()
-        .map(|(event, merchant, order_id)| (EventId::from_text(event), OrderKey { merchant, order_id }));
-    Ok(found.collect())
+    Ok(rows.into_iter().map(with_order).collect())
 }

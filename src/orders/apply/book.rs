@@ -28,6 +28,8 @@ pub(super) struct Book {
     pub(super) ended: BTreeMap<String, String>,
     /// Events that were parked, and what for.
     pub(super) parked: Vec<(EventId, Wait)>,
+    /// Orders that wait for their registration, by the events that concern them and may wake.
+    pub(super) parked_orders: BTreeMap<EventId, Vec<OrderKey>>,
     pub(super) writes: Writes,
 }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::book::{Book, Order, Raised, Recorded, Wait};
 use super::input::Input;
 use super::{ApplyError, Item, Policy, Unknown};
-use crate::event::{AttentionCode, Currency, Fact, FactKind, Identity};
+use crate::event::{AttentionCode, Currency, EventId, Fact, FactKind, Identity};
 use crate::orders::ledger::{Entry, EntryType};
 use crate::orders::status::{Status, Totals};
 use crate::orders::transition::Standing;
@@ -65,12 +65,34 @@ pub(super) async fn load(
         }
     }
     read_parked(tx, &mut book, &plan).await?;
-    let events: Vec<_> = inputs
+    read_outcomes(tx, &mut book, inputs).await?;
+    Ok(book)
+}
+
+/// How the events of the batch ended, and those that wait for what it may bring. The latter are locked: an event
+/// that waits for two orders is judged by one transaction after the other, and the last finds nothing waiting.
+async fn read_outcomes(tx: &mut Tx, book: &mut Book, inputs: &[Input]) -> Result<(), StoreError> {
+    let told: BTreeSet<&EventId> = inputs
         .iter()
         .filter_map(|input| input.event_id.as_ref())
         .collect();
-    book.ended.extend(history::outcomes(tx, &events).await?);
-    Ok(book)
+    let by_fact = book
+        .facts
+        .values()
+        .filter(|known| !known.effective && !known.fresh);
+    let mut waiting: BTreeSet<EventId> = by_fact.filter_map(|known| known.row.event_id.clone()).collect();
+    waiting.extend(book.parked.iter().map(|(event, _)| event.clone()));
+    let told: Vec<&EventId> = told
+        .into_iter()
+        .filter(|event| !waiting.contains(*event))
+        .collect();
+    let waiting: Vec<&EventId> = waiting.iter().collect();
+    book.ended.extend(history::outcomes(tx, &told).await?);
+    book.ended.extend(history::lock_outcomes(tx, &waiting).await?);
+    for (event, order) in history::parked_orders(tx, &waiting).await? {
+        book.parked_orders.entry(event).or_default().push(order);
+    }
+    Ok(())
 }
 
 /// Which orders the batch concerns, once the trades are known.
@@ -303,12 +325,10 @@ async fn read_facts(
 async fn read_parked(tx: &mut Tx, book: &mut Book, plan: &Plan) -> Result<(), StoreError> {
     let trades: Vec<TradeKey> = plan.gained.iter().cloned().collect();
     for (event, trade) in history::parked_by_trade(tx, &trades).await? {
-        book.ended.insert(event.as_str().to_owned(), "parked".to_owned());
         book.parked.push((event, Wait::Trade(trade)));
     }
     let orders: Vec<OrderKey> = plan.registered.iter().cloned().collect();
     for (event, order) in history::parked_by_order(tx, &orders).await? {
-        book.ended.insert(event.as_str().to_owned(), "parked".to_owned());
         book.parked.push((event, Wait::Order(order)));
     }
     Ok(())

@@ -56,7 +56,7 @@ impl Book {
                 .is_some_and(|ended| ended == "parked")
             {
                 self.note(Some(&event), &part);
-                self.decide(Some(&event), part.outcome, &part.reason);
+                self.decide_woken(Some(&event), &part);
             }
         }
     }
@@ -100,9 +100,39 @@ impl Book {
             let mut part = self.judge_part(order, &told, &keys, &change, false);
             part.reason = format!("had waited; {}", part.reason);
             self.note(event_id.as_ref(), &part);
-            self.decide(event_id.as_ref(), part.outcome, &part.reason);
+            self.decide_woken(event_id.as_ref(), &part);
         }
         any
+    }
+
+    /// Ends an event of which `part` had waited: by precedence with what stands already, and not while another
+    /// part of it still waits. What stays as it was keeps its time too, for the deadline counts from there.
+    fn decide_woken(&mut self, event: Option<&EventId>, part: &Part) {
+        let Some(event) = event else { return };
+        let ended = self.ended.get(event.as_str()).map(String::as_str);
+        let needs_a_human = ended == Some(Outcome::Attention.as_str());
+        let stands = [
+            needs_a_human.then_some(Outcome::Attention),
+            self.still_waits(event).then_some(Outcome::Parked),
+        ];
+        let more_pressing = stands
+            .into_iter()
+            .flatten()
+            .any(|stands| stands.precedence() < part.outcome.precedence());
+        if !more_pressing {
+            self.decide(Some(event), part.outcome, &part.reason);
+        }
+    }
+
+    /// Whether a fact of the event has not taken effect, or an order that it concerns is not registered yet.
+    fn still_waits(&self, event: &EventId) -> bool {
+        let waits = |known: &Recorded| !known.effective && known.row.event_id.as_ref() == Some(event);
+        let parked = |order: &OrderKey| {
+            let here = self.orders.get(order);
+            here.is_none_or(|order| order.row.parked_until.is_some())
+        };
+        let mut elsewhere = self.parked_orders.get(event).into_iter().flatten();
+        self.facts.values().any(waits) || elsewhere.any(parked)
     }
 
     pub(super) fn parked(&self, order: &OrderKey, facts: &[FactKey], reason: &str) -> Part {

@@ -32,6 +32,24 @@ pub(super) fn paid(order_id: &str, minor: i64) -> Notification {
     senders.wechat(&body)
 }
 
+/// One payment of several orders.
+fn combined(orders: &[&str], minor: i64) -> Notification {
+    let senders = Senders::new();
+    let part = |order_id: &&str| {
+        json!({
+            "mchid": "1900000001", "trade_state": "SUCCESS", "transaction_id": format!("4200{order_id}"),
+            "out_trade_no": order_id, "success_time": "2026-11-29T12:05:04.000+08:00",
+            "amount": {"total_amount": minor, "payer_amount": minor, "currency": "CNY"},
+        })
+    };
+    let resource = json!({
+        "combine_appid": "wx0000000000000001", "combine_mchid": "1900000001",
+        "combine_out_trade_no": orders.join("+"), "sub_orders": orders.iter().map(part).collect::<Vec<_>>(),
+    });
+    let id = format!("EV-{}", orders.join("-"));
+    senders.wechat(&senders.wechat_body(&id, "TRANSACTION.SUCCESS", &resource.to_string()))
+}
+
 /// How often each routing key was written for an order, in whatever order.
 pub(super) async fn messages(fresh: &FreshStore, order_id: &str) -> BTreeMap<String, usize> {
     let sql = format!("select routing_key from messages where order_id = '{order_id}'");
@@ -155,6 +173,52 @@ on_both_stores! {
         assert_eq!(overdue(&api).await, ["O-2"]);
         // Too long is not too late.
         assert_eq!(api.done("/v1/orders", &at("O-2", 100)).await.1["status"], "paid");
+    }
+
+    async fn a_combined_payment_waits_until_the_last_of_its_orders_is_registered(fresh) {
+        let api = Api::parking(&fresh);
+        let event = api.told(&combined(&["A-1", "A-2", "A-3"], 100)).await;
+        let outcome = async || api.json(OPS, &format!("/v1/events/{event}")).await["outcome"].clone();
+        for (order_id, then) in [("A-2", "parked"), ("A-3", "parked"), ("A-1", "applied")] {
+            assert_eq!(outcome().await, "parked");
+            let (_, order) = api.done("/v1/orders", &at(order_id, 100)).await;
+            assert_eq!(order["status"], "paid", "{order}");
+            assert_eq!(outcome().await, then, "{order_id}");
+            if order_id == "A-3" {
+                assert_eq!(overdue(&api).await.len(), 1, "A-1 still waits");
+            }
+        }
+        // What was told twice waits twice.
+        let again = api.told(&combined(&["B-1", "B-2"], 100)).await;
+        api.told(&paid("B-1", 100)).await;
+        api.done("/v1/orders", &at("B-1", 100)).await;
+        assert_eq!(api.json(OPS, &format!("/v1/events/{again}")).await["outcome"], "parked");
+        api.done("/v1/orders", &at("B-2", 100)).await;
+        assert_eq!(api.json(OPS, &format!("/v1/events/{again}")).await["outcome"], "applied");
+    }
+
+    async fn a_combined_payment_that_needs_a_human_goes_on_saying_so(fresh) {
+        let api = Api::parking(&fresh);
+        let event = api.told(&combined(&["A-1", "A-2"], 100)).await;
+        for order_id in ["A-1", "A-2"] {
+            api.done("/v1/orders", &at(order_id, if order_id == "A-1" { 99 } else { 100 })).await;
+        }
+        assert_eq!(api.json(OPS, &format!("/v1/events/{event}")).await["outcome"], "attention");
+        assert_eq!(api.json(OPS, "/v1/orders/A-2").await["status"], "paid");
+    }
+
+    async fn two_that_are_registered_at_once_leave_nothing_parked(fresh) {
+        let api = Api::parking(&fresh);
+        for round in 0..8 {
+            let orders: Vec<String> = (0..4).map(|n| format!("R{round}-{n}")).collect();
+            let names: Vec<&str> = orders.iter().map(String::as_str).collect();
+            let event = api.told(&combined(&names, 100)).await;
+            let answers = join_all(names.iter().map(async |name| api.done("/v1/orders", &at(name, 100)).await)).await;
+            for (status, order) in answers {
+                assert_eq!((status, &order["status"]), (201, &json!("paid")), "{order}");
+            }
+            assert_eq!(api.json(OPS, &format!("/v1/events/{event}")).await["outcome"], "applied", "round {round}");
+        }
     }
 
     async fn a_close_is_final_and_only_for_what_is_not_paid(fresh) {
