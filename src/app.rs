@@ -197,7 +197,7 @@ impl App {
         if roles.contains(&Role::Worker) {
             let driver = Driver::new(replays, &process_id);
             flows.tasks.spawn(driver.run(flows.stop.clone()));
-            let retention = Retention::new(store.clone(), keys, &config.retention, clock.clone());
+            let retention = Retention::new(store.clone(), keys.clone(), &config.retention, clock.clone());
             flows.tasks.spawn(retention.run(flows.stop.clone()));
         }
         let sampler = Sampler::new(
@@ -205,6 +205,7 @@ impl App {
             Arc::clone(&health),
             metrics,
             Arc::clone(&registry),
+            keys,
             clock.clone(),
         );
         private.tasks.spawn(sample(sampler, private.stop.clone()));

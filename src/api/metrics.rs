@@ -16,6 +16,7 @@ use metrics::gauge;
 
 use super::ApiState;
 use crate::event::AttentionCode;
+use crate::idempotency::{Keys, KeysError};
 use crate::provider::Registry;
 use crate::store::feed::FeedWatch;
 use crate::store::{Store, StoreError};
@@ -38,6 +39,7 @@ pub struct Sampler {
     health: Arc<Health>,
     metrics: Metrics,
     registry: Arc<ArcSwap<Registry>>,
+    keys: Keys,
     clock: Clock,
     seeded: bool,
     feed: FeedWatch,
@@ -57,6 +59,7 @@ impl Sampler {
         health: Arc<Health>,
         metrics: Metrics,
         registry: Arc<ArcSwap<Registry>>,
+        keys: Keys,
         clock: Clock,
     ) -> Self {
         Self {
@@ -64,6 +67,7 @@ impl Sampler {
             health,
             metrics,
             registry,
+            keys,
             clock,
             seeded: false,
             feed: FeedWatch::default(),
@@ -94,8 +98,21 @@ impl Sampler {
             let open = found.attention.iter().find(|(found, _)| found == code);
             gauge!(names::ATTENTION_OPEN, "code" => code).set(count(open.map_or(0, |(_, n)| *n)));
         }
+        self.report_calls().await?;
         let delay = self.feed.step(&self.store, now).await?;
         gauge!(names::FEED_DELAY).set(delay.as_secs_f64());
+        Ok(())
+    }
+
+    /// The calls under an Idempotency-Key that have not ended.
+    async fn report_calls(&self) -> Result<(), StoreError> {
+        let standing = self.keys.standing().await.map_err(|error| match error {
+            KeysError::Store(error) => StoreError::from(error),
+            other => StoreError::corrupt("idempotency_keys", other.to_string()),
+        })?;
+        let oldest = u64::try_from(standing.oldest_running).unwrap_or_default();
+        gauge!(names::IDEMPOTENCY_OLDEST_SECONDS).set(Duration::from_micros(oldest).as_secs_f64());
+        gauge!(names::IDEMPOTENCY_UNKNOWN).set(count(standing.unknown_outcomes));
         Ok(())
     }
 

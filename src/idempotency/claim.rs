@@ -138,7 +138,7 @@ pub enum Settlement {
 /// How the table stands, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Age of the oldest running claim, microseconds.
+    /// Age of the oldest claim that is worked on or whose outcome is unknown, microseconds.
     pub oldest_running: i64,
     /// Claims with an outside effect whose lease ran out.
     pub unknown_outcomes: i64,

@@ -63,9 +63,11 @@ sql!(
         (select id from idempotency_keys
           where expires_at <= now() and (state = 'finished' or effect = 'none' and lease_until <= now()) limit $1)"
 );
+// A claim that wrote nothing and whose lease ran out runs no more: its process died.
 sql!(
     STANDING,
-    "select cast(coalesce(max(now() - created_at), 0) as bigint) as oldest,
+    "select cast(coalesce(max(case when effect = 'outside' or lease_until > now() then now() - created_at end), 0)
+                as bigint) as oldest,
             cast(coalesce(sum(case when effect = 'outside' and lease_until <= now() then 1 else 0 end), 0) as bigint)
                 as unknown
        from idempotency_keys where state = 'running'"

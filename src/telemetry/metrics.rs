@@ -60,6 +60,10 @@ pub mod names {
     /// Counter {result}: calls with an `Idempotency-Key`, by what the key led to: `first`, `replayed`,
     /// `withdrawn`, `in_progress`, `reused`, `outcome_pending`, `too_fast`, `unavailable`, `unstorable`.
     pub const IDEMPOTENCY: &str = "payhook_idempotency_total";
+    /// Gauge: age of the oldest call with an `Idempotency-Key` that still runs, or whose outcome is unknown.
+    pub const IDEMPOTENCY_OLDEST_SECONDS: &str = "payhook_idempotency_oldest_running_seconds";
+    /// Gauge: calls with an effect outside of which nobody knows whether they happened.
+    pub const IDEMPOTENCY_UNKNOWN: &str = "payhook_idempotency_unknown_outcomes";
 }
 
 /// From the fastest ack to one that the provider has given up on.
@@ -136,6 +140,20 @@ fn describe() {
     for (name, meaning) in counters {
         describe_counter!(name, Unit::Count, meaning);
     }
+    describe_gauges();
+    describe_histogram!(
+        names::ACK_SECONDS,
+        Unit::Seconds,
+        "From the first byte of a notification to its answer"
+    );
+    describe_histogram!(
+        names::BATCH_EVENTS,
+        Unit::Count,
+        "Events in one commit of the recorder"
+    );
+}
+
+fn describe_gauges() {
     let gauges = [
         (
             names::OUTBOX_ROWS,
@@ -175,6 +193,16 @@ fn describe() {
             "How long the oldest open write in the database cluster has held the feed back",
         ),
         (
+            names::IDEMPOTENCY_OLDEST_SECONDS,
+            Unit::Seconds,
+            "Age of the oldest call with an Idempotency-Key that has not ended",
+        ),
+        (
+            names::IDEMPOTENCY_UNKNOWN,
+            Unit::Count,
+            "Calls with an effect outside whose outcome is unknown",
+        ),
+        (
             names::CLOCK_OFFSET,
             Unit::Seconds,
             "Our clock minus the signed send time of the provider's last notification",
@@ -198,16 +226,6 @@ fn describe() {
     for (name, unit, meaning) in gauges {
         describe_gauge!(name, unit, meaning);
     }
-    describe_histogram!(
-        names::ACK_SECONDS,
-        Unit::Seconds,
-        "From the first byte of a notification to its answer"
-    );
-    describe_histogram!(
-        names::BATCH_EVENTS,
-        Unit::Count,
-        "Events in one commit of the recorder"
-    );
 }
 
 #[cfg(test)]

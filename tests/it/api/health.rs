@@ -60,15 +60,35 @@ on_both_stores! {
         let found = state.store.gauges().await.unwrap();
         assert_eq!((found.unpublished, found.unfinished), (1, 1));
         assert_eq!(found.attention, [("paid_twice".to_owned(), 1)]);
-        let mut sampler = Sampler::new(state.store, state.health, state.metrics, registry, state.clock);
+        let mut sampler = Sampler::new(state.store, state.health, state.metrics, registry, state.keys, state.clock);
         sampler.step().await.unwrap();
         let (_, body) = ready(&api).await;
         assert_eq!(body["outbox"]["pending"], 1);
         assert_eq!(body["outbox"]["oldest_age_seconds"], 10);
         let text = api.get("", "/metrics").await.text();
-        for name in ["payhook_outbox_rows", "payhook_unfinished_events", "payhook_broker_up",
+        for name in ["payhook_idempotency_oldest_running_seconds", "payhook_idempotency_unknown_outcomes", "payhook_outbox_rows", "payhook_unfinished_events", "payhook_broker_up",
             "payhook_attention_open_items{code=\"dead_letter\"}"] {
             assert!(text.lines().any(|line| line.starts_with(name)), "{name} in {text}");
         }
+    }
+
+    async fn calls_that_have_not_ended_are_counted(fresh) {
+        // Running now, abandoned by a process that died, unknown, and ended.
+        let now = if fresh.is_postgres() {
+            "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+        } else {
+            "cast(unixepoch('subsec') * 1000000 as integer)"
+        };
+        for (id, effect, state, age, lease, status) in [
+            ("running", "none", "running", 30, 30, "null"), ("abandoned", "none", "running", 9000, -8000, "null"),
+            ("unknown", "outside", "running", 600, -500, "null"), ("ended", "outside", "finished", 5000, -4000, "200"),
+        ] {
+            fresh.by_hand(&format!("insert into idempotency_keys (id, key_hash, merchant, method, path, fingerprint, effect,
+                state, owner, lease_until, status, created_at, expires_at) values ('{id}', 'h', 'm', 'POST', '/', {}, '{effect}',
+                '{state}', 'o', {now} + {lease}000000, {status}, {now} - {age}000000, {now} + 9000000000)", blob(&fresh, b"f"))).await.unwrap();
+        }
+        let standing = Api::over(&fresh).state.keys.standing().await.unwrap();
+        assert_eq!(standing.unknown_outcomes, 1);
+        assert!((600_000_000..700_000_000).contains(&standing.oldest_running), "{standing:?}");
     }
 }
