@@ -1,14 +1,15 @@
-//! `payhook attention list`: what needs a human, with the ways out.
+//! `payhook attention list|show|resolve`: what needs a human, with the ways out, and the way that was taken.
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::Globals;
 use super::client::Connection;
 use super::listing::{Paging, Query, or_dash, show_page};
-use super::output::Table;
+use super::output::{Output, Table};
 
 /// Arguments of `attention`.
 #[derive(Debug, clap::Args)]
@@ -32,25 +33,87 @@ enum What {
         #[command(flatten)]
         connection: Connection,
     },
+    /// Show one item: what it is about, and how it was resolved
+    Show {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Take one of an item's ways out
+    Resolve {
+        /// Its id
+        id: String,
+        /// One of its ways out, such as `accept_payment`
+        action: String,
+        /// Why, for the audit
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        connection: Connection,
+    },
 }
 
 /// Runs it.
 pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCode> {
-    let What::List {
-        all,
-        order,
-        paging,
-        connection,
-    } = args.what;
-    let query = Query::new(&paging)
-        .with("state", all.then_some("all"))
-        .with("order_id", order.as_deref());
-    let answer = connection
-        .open(globals)?
-        .get(&["attention"], query.pairs())
-        .await?;
-    show_page(&mut globals.output(), &answer, "nothing needs a human", table)?;
+    let mut out = globals.output();
+    match args.what {
+        What::List {
+            all,
+            order,
+            paging,
+            connection,
+        } => {
+            let query = Query::new(&paging)
+                .with("state", all.then_some("all"))
+                .with("order_id", order.as_deref());
+            let client = connection.open(globals)?;
+            let answer = client.get(&["attention"], query.pairs()).await?;
+            show_page(&mut out, &answer, "nothing needs a human", table)?;
+        }
+        What::Show { id, connection } => {
+            let answer = connection.open(globals)?.get(&["attention", &id], &[]).await?;
+            show(&mut out, &answer)?;
+        }
+        What::Resolve {
+            id,
+            action,
+            reason,
+            connection,
+        } => {
+            let body = json!({ "action": action, "reason": reason });
+            let client = connection.open(globals)?;
+            let answer = client.post(&["attention", &id, "resolve"], &body).await?;
+            show(&mut out, &answer)?;
+        }
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// One item for people.
+fn show(out: &mut Output, answer: &Value) -> anyhow::Result<()> {
+    if out.is_json() {
+        return Ok(out.value(answer)?);
+    }
+    let item: Item = Deserialize::deserialize(answer)?;
+    out.line(&format!(
+        "{} {}, since {}",
+        item.code, item.state, item.created_at
+    ))?;
+    out.line(&item.explanation)?;
+    for (name, text) in [("order", &item.order_id), ("event", &item.event_id)] {
+        if let Some(text) = text {
+            out.line(&format!("{name}: {text}"))?;
+        }
+    }
+    match item.resolution {
+        Some(by) => out.line(&format!(
+            "{} by {} at {}: {}",
+            by.action, by.resolved_by, by.resolved_at, by.reason
+        ))?,
+        None => out.line(&format!("ways out: {}", item.actions.join(", ")))?,
+    }
+    Ok(())
 }
 
 #[derive(Debug, Deserialize)]
@@ -63,6 +126,15 @@ struct Item {
     explanation: String,
     actions: Vec<String>,
     created_at: String,
+    resolution: Option<Resolution>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Resolution {
+    action: String,
+    reason: String,
+    resolved_by: String,
+    resolved_at: String,
 }
 
 fn table(items: &[Item]) -> Table {
@@ -82,4 +154,35 @@ fn table(items: &[Item]) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::output::Captured;
+
+    #[test]
+    fn an_item_shows_its_ways_out_or_the_one_that_was_taken() {
+        let mut item = json!({"id": "a1", "code": "amount_mismatch", "order_id": "O-1", "event_id": null, "state": "open",
+            "explanation": "paid 88.00 CNY\u{1b}[2J", "actions": ["accept_payment", "dismiss"],
+            "created_at": "2026-11-29T04:05:07Z", "resolution": null});
+        let text = |item: &Value| {
+            let (mut out, captured) = Captured::output(false);
+            show(&mut out, item).unwrap();
+            captured.text()
+        };
+        let open = text(&item);
+        assert!(
+            open.contains("order: O-1\nways out: accept_payment, dismiss\n"),
+            "{open}"
+        );
+        assert!(!open.contains('\u{1b}'), "{open}");
+        item["resolution"] = json!({"action": "dismiss", "reason": "agreed", "resolved_by": "ops",
+            "resolved_at": "2026-11-29T05:00:00Z"});
+        let closed = text(&item);
+        assert!(
+            closed.ends_with("dismiss by ops at 2026-11-29T05:00:00Z: agreed\n"),
+            "{closed}"
+        );
+    }
 }

@@ -1,4 +1,5 @@
-//! `payhook orders list|show`: how orders stand, and for one of them what happened and why.
+//! `payhook orders list|show|register|close`: how orders stand, for one of them what happened and why, and what
+//! their merchant says of them.
 //!
 //! `show` answers at a glance: the status and what brought it about come first, then what needs a human, then
 //! the payments, every event with its reason, and every movement of money.
@@ -7,12 +8,14 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Globals;
 use super::client::Connection;
+use super::failure::Misuse;
 use super::listing::{Paging, Query, money, or_dash, show_page};
 use super::output::{Output, Table};
+use crate::event::{Currency, Money};
 
 /// Arguments of `orders`.
 #[derive(Debug, clap::Args)]
@@ -40,6 +43,61 @@ enum What {
         #[command(flatten)]
         connection: Connection,
     },
+    /// Say what an order costs: a payment of another amount is held for a human
+    Register(Box<Register>),
+    /// Close an order that is not paid, for good
+    Close {
+        /// The order's id
+        order_id: String,
+        /// Why, for the audit
+        #[arg(long, default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        connection: Connection,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Register {
+    /// The order's id
+    order_id: String,
+    #[command(flatten)]
+    price: Price,
+    /// Its currency, such as CNY
+    #[arg(long, value_parser = Currency::new)]
+    currency: Currency,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// An amount in either of two ways.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Price {
+    /// As people write it: 88.88
+    #[arg(long)]
+    amount: Option<String>,
+    /// In minor units: 8888
+    #[arg(long)]
+    minor: Option<i64>,
+}
+
+impl Register {
+    fn body(&self) -> Result<Value, Misuse> {
+        let Self {
+            order_id, currency, ..
+        } = self;
+        let minor = match (&self.price.amount, self.price.minor) {
+            (Some(text), _) => {
+                let amount = Money::parse_decimal(text, *currency);
+                amount
+                    .map_err(|error| Misuse::usage(format!("{text} {currency}: {error}")))?
+                    .minor
+            }
+            (None, minor) => minor.unwrap_or_default(),
+        };
+        Ok(json!({"order_id": order_id, "amount": {"minor": minor, "currency": currency}}))
+    }
 }
 
 /// Runs it.
@@ -57,6 +115,23 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
         }
         What::Show { order_id, connection } => {
             let answer = connection.open(globals)?.get(&["orders", &order_id], &[]).await?;
+            show(&mut out, &answer)?;
+        }
+        What::Register(wish) => {
+            let body = wish.body()?;
+            let answer = wish.connection.open(globals)?.post(&["orders"], &body).await?;
+            show(&mut out, &answer)?;
+        }
+        What::Close {
+            order_id,
+            reason,
+            connection,
+        } => {
+            let path = ["orders", &order_id, "close"];
+            let answer = connection
+                .open(globals)?
+                .post(&path, &json!({ "reason": reason }))
+                .await?;
             show(&mut out, &answer)?;
         }
     }
@@ -135,7 +210,8 @@ impl Row {
         money(Some(minor), self.currency.as_deref())
     }
 
-    /// `paid since 2026-…: the trade was paid (payment_succeeded)`.
+    /// `paid since 2026-…: the trade was paid (payment_succeeded)`; where nothing has moved the status, the last
+    /// that was told all the same, such as a dispute about a payment that nobody has told of.
     fn standing(&self) -> String {
         let closed_by = self
             .closed_by
@@ -143,9 +219,13 @@ impl Row {
             .map_or(String::new(), |who| format!(" by the {who}"));
         let status = format!("{}{closed_by}", self.status);
         let turn = self.history.iter().rfind(|line| line.before != line.after);
-        match turn.filter(|line| line.after == self.status) {
-            Some(line) => format!("{status} since {}: {} ({})", line.at, line.reason, line.fact),
-            None => status,
+        match (turn.filter(|line| line.after == self.status), self.history.last()) {
+            (Some(line), _) => format!("{status} since {}: {} ({})", line.at, line.reason, line.fact),
+            (None, Some(line)) => format!(
+                "{status}; last told at {}: {} ({})",
+                line.at, line.reason, line.fact
+            ),
+            (None, None) => status,
         }
     }
 }
@@ -323,6 +403,44 @@ mod tests {
         );
         for told in ["pending -> paid", "the trade was already paid", "keep, dismiss"] {
             assert!(text.contains(told), "{told} in {text}");
+        }
+    }
+
+    #[test]
+    fn an_order_that_has_not_moved_tells_what_is_known_of_it() {
+        let mut order = answer();
+        order["status"] = "pending".into();
+        order["history"] = json!([{"at": "2026-11-29T04:05:07Z", "event_id": "e1", "fact": "dispute_opened",
+            "outcome": "attention", "reason": "the payer disputes stripe trade pi_1", "before": "pending", "after": "pending"}]);
+        let text = printed(false, |out| show(out, &order).unwrap());
+        let said = "pending; last told at 2026-11-29T04:05:07Z: the payer disputes stripe trade pi_1 (dispute_opened)";
+        assert_eq!(text.lines().nth(1), Some(said), "{text}");
+        order["history"] = json!([]);
+        let text = printed(false, |out| show(out, &order).unwrap());
+        assert_eq!(text.lines().nth(1), Some("pending"), "{text}");
+    }
+
+    #[test]
+    fn an_amount_is_what_people_write_or_minor_units() {
+        let wish = |amount: Option<&str>, minor, currency| Register {
+            order_id: "O-1".to_owned(),
+            price: Price {
+                amount: amount.map(str::to_owned),
+                minor,
+            },
+            currency: Currency::new(currency).unwrap(),
+            connection: Connection::default(),
+        };
+        for (wish, minor) in [
+            (wish(Some("88.88"), None, "cny"), 8888),
+            (wish(Some("88"), None, "CNY"), 8800),
+            (wish(None, Some(8888), "CNY"), 8888),
+            (wish(Some("500"), None, "JPY"), 500),
+        ] {
+            assert_eq!(wish.body().unwrap()["amount"]["minor"], minor);
+        }
+        for text in ["88,88", "1.234", "", "-"] {
+            assert!(wish(Some(text), None, "CNY").body().is_err(), "{text}");
         }
     }
 

@@ -6,10 +6,15 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
 use payhook::cli::CommandLine;
+use payhook::time::Clock;
+
+use super::support::daemon::{Daemon, Setup};
+use super::support::traffic::{Happening, Sender, Signers, Telling};
 
 const PAGES: [&str; 2] = ["README.md", "deploy/README.md"];
 
@@ -75,9 +80,33 @@ fn commands(text: &str) -> Vec<Vec<String>> {
         .replace(" | ", "\n")
         .replace("; ", "\n")
         .lines()
-        .map(|one| one.split_whitespace().map(str::to_owned).collect())
-        .filter(|words: &Vec<String>| !words.is_empty())
+        .map(words)
+        .filter(|words| !words.is_empty())
         .collect()
+}
+
+/// The words of one command; what stands in double quotes is part of one.
+fn words(command: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let (mut quoted, mut open) = (false, false);
+    for c in command.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            c if c.is_whitespace() && !quoted => {
+                open = false;
+                continue;
+            }
+            _ => {}
+        }
+        if !open {
+            words.push(String::new());
+            open = true;
+        }
+        if c != '"' {
+            words.last_mut().unwrap().push(c);
+        }
+    }
+    words
 }
 
 /// What payhook would be given: the words behind its name, if the line calls it.
@@ -274,4 +303,90 @@ fn the_first_steps_work_as_written() {
     }
     let config = fs::read_to_string(dir.path().join("payhook.toml")).unwrap();
     assert_eq!(config, payhook::config::EXAMPLE);
+}
+
+/// What a reader of the sections on orders and attention types, in the order of the page, to a daemon of their own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_are_registered_and_attention_resolved_as_written() {
+    let mut daemon = Daemon::new(&Setup {
+        store: None,
+        broker: "embedded",
+        prefix: "payhook",
+        broker_more: "",
+    });
+    daemon.start().await;
+    let shown: Vec<Vec<String>> = calls().into_iter().map(|call| call.words).collect();
+    let named = |first: &str, second: &str| -> Vec<&str> {
+        let found = shown
+            .iter()
+            .find(|words| words.len() > 2 && words[0] == first && words[1] == second);
+        let words = found.unwrap_or_else(|| panic!("{first} {second} is not shown"));
+        words.iter().map(String::as_str).collect()
+    };
+    let run = |words: &[&str]| {
+        let (code, out, err) = daemon.run(words);
+        assert_eq!(code, 0, "{words:?}: {out}{err}");
+        out
+    };
+    let registered = run(&named("orders", "register"));
+    assert!(registered.contains("registered 88.88 CNY"), "{registered}");
+    run(&[
+        "orders",
+        "register",
+        "ORDER-1002",
+        "--minor",
+        "1",
+        "--currency",
+        "CNY",
+    ]);
+    let closed = run(&named("orders", "close"));
+    assert!(closed.contains("closed by the merchant"), "{closed}");
+
+    // The page's own body, sent without curl.
+    let (body, _) = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"))
+        .unwrap()
+        .split_once("-d '")
+        .and_then(|(_, rest)| {
+            rest.split_once('\'')
+                .map(|(body, rest)| (body.to_owned(), rest.len()))
+        })
+        .unwrap();
+    let body = serde_json::from_str(&body).unwrap();
+    let answer = daemon.caller().post("/v1/orders", "a-key", &body).await.unwrap();
+    assert_eq!(
+        answer.status, 200,
+        "the command line had registered the same: {}",
+        answer.text
+    );
+
+    let telling = Telling {
+        sender: Sender::Alipay,
+        order_id: "ORDER-1001".to_owned(),
+        trade_id: "2026112922001400000000000001".to_owned(),
+        amount: 8000,
+        number: 0,
+        happening: Happening::Paid,
+    };
+    let paid = Signers::new().sign(&telling, Clock::system().now());
+    let acked = daemon.notify(&reqwest::Client::new(), &paid).await;
+    assert_eq!(acked.map(|(status, _)| status), Some(200));
+    let until = Instant::now() + Duration::from_mins(1);
+    let id = loop {
+        let page: serde_json::Value = serde_json::from_str(&run(&["attention", "list", "--json"])).unwrap();
+        if let Some(id) = page["items"][0]["id"].as_str() {
+            break id.to_owned();
+        }
+        assert!(Instant::now() < until, "the payment is not held");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    for second in ["show", "resolve"] {
+        let mut words = named("attention", second);
+        words[2] = &id;
+        let said = run(&words);
+        assert!(
+            said.contains("amount_mismatch") && said.contains("ORDER-1001"),
+            "{said}"
+        );
+    }
+    assert!(run(&["orders", "show", "ORDER-1001"]).contains("paid since "));
 }

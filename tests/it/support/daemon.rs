@@ -234,6 +234,14 @@ scopes = ["read", "raw", "operate"]
         (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
     }
 
+    /// Who calls its private API, also while it is away.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller {
+            http: reqwest::Client::builder().timeout(PATIENCE).build().unwrap(),
+            base: format!("http://127.0.0.1:{}", self.admin_port),
+        }
+    }
+
     /// Runs the command line against it: (exit code, stdout, stderr).
     pub(crate) fn run(&self, args: &[&str]) -> (i32, String, String) {
         let out = Command::new(env!("CARGO_BIN_EXE_payhook"))
@@ -249,6 +257,49 @@ scopes = ["read", "raw", "operate"]
             text(out.stdout),
             text(out.stderr),
         )
+    }
+}
+
+/// A program that uses the private API.
+pub(crate) struct Caller {
+    http: reqwest::Client,
+    base: String,
+}
+
+/// What a call was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answered {
+    pub(crate) status: u16,
+    /// A stored answer.
+    pub(crate) replayed: bool,
+    pub(crate) retry_after: Option<String>,
+    pub(crate) text: String,
+}
+
+impl Caller {
+    /// `POST` of `body` under `key`; `None` when there was no whole answer.
+    pub(crate) async fn post(&self, path: &str, key: &str, body: &Value) -> Option<Answered> {
+        let post = self
+            .http
+            .post(format!("{}{path}", self.base))
+            .bearer_auth("test-token-of-this-daemon")
+            .header("idempotency-key", key);
+        let answer = post.json(body).send().await.ok()?;
+        let header = |name: &str| Some(answer.headers().get(name)?.to_str().unwrap().to_owned());
+        Some(Answered {
+            status: answer.status().as_u16(),
+            replayed: header("idempotent-replayed").is_some(),
+            retry_after: header("retry-after"),
+            text: answer.text().await.ok()?,
+        })
+    }
+}
+
+impl Answered {
+    /// The code of a problem.
+    pub(crate) fn code(&self) -> Option<String> {
+        let document: Value = serde_json::from_str(&self.text).ok()?;
+        Some(document["code"].as_str()?.to_owned())
     }
 }
 
