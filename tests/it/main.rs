@@ -7,6 +7,7 @@
 )]
 
 mod api;
+mod calls;
 mod check;
 mod consumers;
 mod demo;

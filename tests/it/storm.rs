@@ -254,7 +254,7 @@ fn queues(broker: &str, prefix: &str) -> String {
 
 /// What a consumer that is not ours finds in a queue: message id → how often. Everything that is there, and at
 /// least `distinct`.
-async fn drain(url: &str, queue: &str, distinct: usize) -> BTreeMap<String, usize> {
+pub(crate) async fn drain(url: &str, queue: &str, distinct: usize) -> BTreeMap<String, usize> {
     let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default())
         .await
         .unwrap();
@@ -308,7 +308,7 @@ async fn judge_queues(url: &str, prefix: &str, stories: &[Story]) {
 }
 
 /// Removes what the test left on the shared broker.
-async fn clean_up(url: &str, prefix: &str) {
+pub(crate) async fn clean_up(url: &str, prefix: &str) {
     let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default())
         .await
         .unwrap();
@@ -339,7 +339,8 @@ async fn clean_up(url: &str, prefix: &str) {
     }
 }
 
-fn prefix() -> String {
+/// A prefix of one test's own.
+pub(crate) fn prefix() -> String {
     format!("t{}", hex::encode(rand::random::<[u8; 5]>()))
 }
 
