@@ -4,6 +4,7 @@
 use sqlx::FromRow;
 
 use super::attention::{self, NewAttention};
+use super::history::parked_orders;
 use super::{StoreError, Tx, on_tx};
 use crate::event::{AttentionCode, EventId};
 use crate::time::Timestamp;
@@ -32,14 +33,36 @@ pub async fn raise_overdue(tx: &mut Tx, since: Timestamp, now: Timestamp) -> Res
         .fetch_all(conn)
         .await)?;
     let found = rows.len();
+    let events: Vec<EventId> = rows
+        .iter()
+        .map(|row| EventId::from_text(row.id.as_str()))
+        .collect();
+    let waited_for = parked_orders(tx, &events.iter().collect::<Vec<_>>()).await?;
     for row in rows {
+        let orders: Vec<&str> = waited_for
+            .iter()
+            .filter(|(event, _)| event.as_str() == row.id)
+            .map(|(_, order)| order.order_id.as_str())
+            .collect();
+        // Of several orders some may be registered by now; what the event was parked with names them all alike.
+        let (why, order_id) = match orders.as_slice() {
+            [] => (row.reason, row.order_id),
+            [order] => (
+                format!("order {order} is not registered"),
+                Some((*order).to_owned()),
+            ),
+            several => (
+                format!("orders {} are not registered", several.join(", ")),
+                row.order_id,
+            ),
+        };
         let item = NewAttention {
             code: AttentionCode::ParkedTooLong,
-            explanation: format!("an event has waited longer than the deadline: {}", row.reason),
+            explanation: format!("an event has waited longer than the deadline: {why}"),
             merchant: row.merchant,
             provider: row.provider.parse().ok(),
             account: Some(row.account),
-            order_id: row.order_id,
+            order_id,
             trade_id: row.trade_id,
             event_id: Some(EventId::from_text(row.id.as_str())),
             source: row.id,
