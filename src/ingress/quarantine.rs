@@ -32,6 +32,9 @@ const WRITTEN_AT_ONCE: usize = 64;
 /// The least between two writes.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// The most, however slow the write was: what is refused meanwhile is evidence, and has only the queue.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
 /// How often as long as the write took the pause is at least: on SQLite the recorder waits for the same writer.
 const REST: u32 = 4;
 
@@ -112,7 +115,7 @@ async fn write(store: Store, mut queue: mpsc::Receiver<(Quarantined, Place)>) {
         drop(places);
         if !queue.is_closed() {
             let rest = began.elapsed().saturating_mul(REST);
-            tokio::time::sleep(rest.max(PAUSE)).await;
+            tokio::time::sleep(rest.clamp(PAUSE, LONGEST_PAUSE)).await;
         }
     }
 }

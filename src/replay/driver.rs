@@ -24,6 +24,9 @@ const IDLE: Duration = Duration::from_millis(500);
 const RENEW: Duration = Duration::from_secs(3);
 /// How long a replay rests that has a trouble of its own.
 const REST: Duration = Duration::from_secs(30);
+/// How long the store may take to count or to find a page: less than a lease holds, or two processes would take
+/// the replay from each other for ever.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// What a replay may have in the outbox: what is behind it must not wait for all of it.
 const OUTSTANDING: i64 = 1000;
 /// The most in one page.
@@ -99,23 +102,39 @@ impl Driver {
             self.lease().await?;
         }
         let mut round = Round::default();
+        let mut away = None;
+        let mut moved = false;
         let ids: Vec<String> = self.driven.keys().cloned().collect();
         for id in ids {
             match self.move_on(&id).await {
-                Ok(Some(sent)) => round.sent = round.sent.saturating_add(sent),
+                Ok(Some(sent)) => {
+                    moved = true;
+                    round.sent = round.sent.saturating_add(sent);
+                }
                 Ok(None) => drop(self.driven.remove(&id)),
-                Err(error) if error.is_transient() => return Err(error),
+                // The store is away, or only this one's query takes too long: the others tell.
+                Err(error) if error.is_transient() => {
+                    self.rest(&id, RENEW);
+                    away = Some(error);
+                }
                 // This one's own trouble: the others go on.
                 Err(error) => {
                     tracing::error!(error = %causes(&error), replay.id = id, "a replay cannot go on; tried again later");
-                    if let Some(driven) = self.driven.get_mut(&id) {
-                        driven.rests = Some(Instant::now() + REST);
-                    }
+                    self.rest(&id, REST);
                 }
             }
         }
         round.driven = self.driven.len();
-        Ok(round)
+        match away {
+            Some(error) if !moved => Err(error),
+            _ => Ok(round),
+        }
+    }
+
+    fn rest(&mut self, id: &str, pause: Duration) {
+        if let Some(driven) = self.driven.get_mut(id) {
+            driven.rests = Some(Instant::now() + pause);
+        }
     }
 
     async fn lease(&mut self) -> Result<(), StoreError> {
@@ -150,8 +169,13 @@ impl Driver {
             if let Some(driven) = self.driven.get_mut(id) {
                 driven.counted = true;
             }
-            if let Err(error) = store.count_replay(&held, &self.process).await {
-                tracing::warn!(error = %causes(&error), replay.id = id, "a replay goes on without being counted");
+            let counting = store.count_replay(&held, &self.process);
+            match tokio::time::timeout(PATIENCE, counting).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(error = %causes(&error), replay.id = id, "a replay goes on without being counted");
+                }
+                Err(_) => tracing::warn!(replay.id = id, "too much to count: a replay goes on without it"),
             }
         }
         let waiting = store.outstanding(id, OUTSTANDING).await?;
@@ -169,7 +193,13 @@ impl Driver {
         if most == 0 {
             return Ok(Some(0));
         }
-        let page = self.page(&held, u16::try_from(most).unwrap_or(u16::MAX)).await?;
+        let looking = self.page(&held, u16::try_from(most).unwrap_or(u16::MAX));
+        let Ok(page) = tokio::time::timeout(PATIENCE, looking).await else {
+            tracing::warn!(replay.id = id, "finding a page takes too long; tried again later");
+            self.rest(id, REST);
+            return Ok(Some(0));
+        };
+        let page = page?;
         match store.move_replay(&held, &page, &self.process).await? {
             Moved::Lost => Ok(None),
             Moved::Sent(sent) => {

@@ -43,7 +43,7 @@ const ENQUEUE: &str = "insert into outbox (id, kind, event_id, created_at, due_a
 const FORGET_DEAD: &str = "delete from event_outcomes where event_id = $1 and outcome = 'dead'";
 
 const OPEN: &str = "select l.id from dead_letters l join events e on e.id = l.event_id \
-     left join event_outcomes o on o.event_id = e.id where l.redriven_at is null and e.merchant = ";
+     left join event_outcomes o on o.event_id = e.id where l.redriven_at is null and l.merchant = ";
 
 const OPEN_ITEMS: &str = "select merchant, source from attention where code = 'dead_letter' and state = 'open' \
      and event_id in (";
@@ -244,9 +244,6 @@ pub async fn succeeded(tx: &mut Tx, events: &[EventId]) -> Result<(), StoreError
         push_ids(&mut sql, events);
         sql.build_query_as().fetch_all(conn).await
     })?;
-    if items.is_empty() {
-        return Ok(());
-    }
     let now = tx.now().await?;
     let resolution = Resolution {
         action: "resolved_itself".to_owned(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use futures_util::FutureExt as _;
 use serde::Deserialize;
 use serde_json::json;
@@ -17,7 +17,7 @@ use crate::api::auth::Operator;
 use crate::api::operation::{Operation, answer, reason, refusal};
 use crate::api::page::Segment;
 use crate::api::problem::Problem;
-use crate::event::{Event, EventId, ProviderName};
+use crate::event::{Event, EventId, ProviderName, Reading};
 use crate::idempotency::{Answer, Withdrawn};
 use crate::orders::apply::{Item, OwnFact, apply, apply_fact};
 use crate::store::attention::{self, AttentionView, Resolution};
@@ -42,10 +42,7 @@ pub(in crate::api) async fn resolve(
     Segment(id): Segment,
     operation: Operation<Decision>,
 ) -> Response {
-    let event = match told(&state, &operation, &id).await {
-        Ok(event) => event,
-        Err(error) => return Problem::from(error).into_response(),
-    };
+    let event = told(&state, &operation, &id).await;
     let run = Run {
         state: state.clone(),
         id,
@@ -84,7 +81,8 @@ const APPLY_ONCE: &str = "apply_once";
 struct Run {
     state: ApiState,
     id: String,
-    event: Option<Arc<Event>>,
+    /// A failure counts only once the key has had its say.
+    event: Result<Option<Arc<Event>>, StoreError>,
 }
 
 impl Run {
@@ -94,11 +92,22 @@ impl Run {
         operator: Operator,
         decision: Decision,
     ) -> Result<Answer, Withdrawn> {
-        let found = attention::item(tx, &operator.merchant, &self.id).await?;
+        let Self { state, id, event } = self;
+        let event = event?;
+        let found = attention::item(tx, &operator.merchant, &id).await?;
         let item = found.ok_or_else(|| Problem::not_found("no such item"))?;
         if let Some(refused) = refused(&item, &decision.action) {
             return Ok(refusal(&refused)?);
         }
+        // Before anything is written: a refusal is kept under the key, and commits what stands before it.
+        let once = if decision.action == APPLY_ONCE {
+            match readable(&state, event.as_deref()) {
+                Ok(once) => Some(once),
+                Err(refused) => return Ok(refusal(&refused)?),
+            }
+        } else {
+            None
+        };
         let accepted = if decision.action == ACCEPT_PAYMENT {
             Some(payment(&item)?)
         } else {
@@ -112,13 +121,13 @@ impl Run {
             };
             // Before the item: whoever applies an event closes items with the trade's lock in hand.
             let account = item.account.as_deref().unwrap_or_default();
-            trades::lock(tx, &[(&trade, account)], self.state.clock.now()).await?;
+            trades::lock(tx, &[(&trade, account)], state.clock.now()).await?;
         }
         let resolution = Resolution {
             action: decision.action.clone(),
             reason: decision.reason.clone(),
             resolved_by: operator.name.clone(),
-            resolved_at: self.state.clock.now(),
+            resolved_at: state.clock.now(),
         };
         if !attention::resolve(tx, &item.id, &resolution).await? {
             return Ok(refusal(&Problem::not_allowed(
@@ -126,10 +135,10 @@ impl Run {
             ))?);
         }
         // The item is closed first: the rules take what is closed by a human as settled.
-        let applied = match accepted {
-            Some((provider, trade_id)) => Some(self.accept(tx, &item, provider, trade_id).await?),
-            None if decision.action == APPLY_ONCE => Some(self.apply_once(tx).await?),
-            None => None,
+        let applied = match (accepted, &once) {
+            (Some((provider, trade_id)), _) => Some(accept(&state, tx, &item, provider, trade_id).await?),
+            (None, Some((event, reading))) => Some(apply_once(&state, tx, event, reading).await?),
+            (None, None) => None,
         };
         let details = json!({
             "id": item.id, "code": item.code, "action": decision.action,
@@ -143,43 +152,46 @@ impl Run {
             details,
         };
         audit::enter(tx, &deed).await?;
-        let closed = attention::item(tx, &operator.merchant, &self.id).await?;
+        let closed = attention::item(tx, &operator.merchant, &id).await?;
         Ok(answer(StatusCode::OK, &closed)?)
     }
+}
 
-    /// Lets the held payment count; what came of it, in words.
-    async fn accept(
-        &self,
-        tx: &mut Tx,
-        item: &AttentionView,
-        provider: ProviderName,
-        trade_id: String,
-    ) -> Result<String, Withdrawn> {
-        let fact = OwnFact::PaymentAccepted {
-            attention_id: item.id.clone(),
-            provider,
-            trade_id,
-        };
-        let ApiState { policy, clock, .. } = &self.state;
-        let applied = apply_fact(tx, &item.merchant, &fact, policy, clock.now()).await?;
-        Ok(applied.reason)
-    }
+/// Lets the held payment count; what came of it, in words.
+async fn accept(
+    state: &ApiState,
+    tx: &mut Tx,
+    item: &AttentionView,
+    provider: ProviderName,
+    trade_id: String,
+) -> Result<String, Withdrawn> {
+    let fact = OwnFact::PaymentAccepted {
+        attention_id: item.id.clone(),
+        provider,
+        trade_id,
+    };
+    let applied = apply_fact(tx, &item.merchant, &fact, &state.policy, state.clock.now()).await?;
+    Ok(applied.reason)
+}
 
-    /// Applies the event although it is about another account; what came of it, in words.
-    async fn apply_once(&self, tx: &mut Tx) -> Result<String, Withdrawn> {
-        let event = self.event.as_deref();
-        let event = event.ok_or_else(|| Problem::not_allowed("its event is not kept any more"))?;
-        let reading = self.state.registry.load().read(event);
-        let reading =
-            reading.map_err(|why| Problem::not_allowed(format!("its event cannot be read: {why}")))?;
-        let items = [Item {
-            event,
-            reading: &reading,
-        }];
-        let ApiState { policy, clock, .. } = &self.state;
-        let applied = apply(tx, &items, policy, clock.now()).await?;
-        Ok(applied.into_iter().map(|applied| applied.reason).collect())
-    }
+/// The event that is to be applied although it is about another account, and what it says today.
+fn readable<'a>(state: &ApiState, event: Option<&'a Event>) -> Result<(&'a Event, Reading), Problem> {
+    let event = event.ok_or_else(|| Problem::not_allowed("its event is not kept any more"))?;
+    let reading = state.registry.load().read(event);
+    let reading = reading.map_err(|why| Problem::not_allowed(format!("its event cannot be read: {why}")))?;
+    Ok((event, reading))
+}
+
+/// Applies it; what came of it, in words.
+async fn apply_once(
+    state: &ApiState,
+    tx: &mut Tx,
+    event: &Event,
+    reading: &Reading,
+) -> Result<String, Withdrawn> {
+    let items = [Item { event, reading }];
+    let applied = apply(tx, &items, &state.policy, state.clock.now()).await?;
+    Ok(applied.into_iter().map(|applied| applied.reason).collect())
 }
 
 /// Why this action is none of the item's.

@@ -38,9 +38,7 @@ const END_RESENDS: &str =
     "delete from outbox where replay_id is not null and event_id = $1 and kind = 'resend'";
 
 const BURY_OUTCOME: &str = "insert into event_outcomes (event_id, outcome, reason, decided_at) \
-     values ($1, 'dead', $2, $3) on conflict (event_id) do update \
-     set outcome = 'dead', reason = excluded.reason, decided_at = excluded.decided_at \
-     where event_outcomes.outcome not in ('applied', 'already_applied')";
+     values ($1, 'dead', $2, $3) on conflict (event_id) do nothing";
 
 /// When to try again, and when to stop.
 #[derive(Clone, Copy, Debug)]
