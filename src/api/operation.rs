@@ -26,6 +26,7 @@ use crate::idempotency::{
     Stored, Transactions, Withdrawn, fingerprint, once, once_in_steps,
 };
 use crate::orders::apply::ApplyError;
+use crate::provider::json;
 use crate::store::{Store, StoreError, Tx};
 
 /// A call that changes something, before it is carried out.
@@ -94,18 +95,30 @@ impl<T: DeserializeOwned + Send> Operation<T> {
     }
 }
 
-/// No body is an empty document: a call may have nothing to say.
+/// A filter, in which nothing is left empty: a variable that was not set must not come to mean "everything".
+pub(super) fn filter<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let members = serde_json::Map::<String, Value>::deserialize(deserializer)?;
+    if let Some((name, _)) = members.iter().find(|(_, value)| value.is_null()) {
+        return Err(D::Error::custom(format!(
+            "`filter.{name}` is null: say what, or leave it out"
+        )));
+    }
+    T::deserialize(Value::Object(members)).map_err(D::Error::custom)
+}
+
+/// No body is an empty document: a call may have nothing to say. A member named twice is refused: two readers of
+/// one body must not see two prices.
 fn document(bytes: &[u8]) -> Result<Value, Problem> {
     if bytes.is_empty() {
         return Ok(Value::Object(serde_json::Map::new()));
     }
-    let value: Value =
-        serde_json::from_slice(bytes).map_err(|error| Problem::validation(format!("the body: {error}")))?;
-    if value.is_object() {
-        Ok(value)
-    } else {
-        Err(Problem::validation("the body must be a JSON object"))
-    }
+    json::object(bytes)
+        .map(Value::Object)
+        .map_err(|error| Problem::validation(format!("the body: {error}")))
 }
 
 impl<T> Operation<T> {
@@ -249,5 +262,24 @@ impl Transactions for Store {
 
     async fn commit(tx: Tx) -> Result<(), StoreError> {
         tx.commit().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_says_each_thing_once() {
+        assert!(document(b"").is_ok());
+        assert!(document(br#"{"amount": {"minor": 1}}"#).is_ok());
+        for bad in [
+            r#"{"a": 1, "a": 2}"#,
+            r#"{"amount": {"minor": 1, "minor": 2}}"#,
+            "[]",
+            "{} {}",
+        ] {
+            assert!(document(bad.as_bytes()).is_err(), "{bad}");
+        }
     }
 }

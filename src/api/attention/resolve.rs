@@ -99,15 +99,10 @@ impl Run {
         if let Some(refused) = refused(&item, &decision.action) {
             return Ok(refusal(&refused)?);
         }
-        // Before anything is written: a refusal is kept under the key, and commits what stands before it.
-        let once = if decision.action == APPLY_ONCE {
-            match readable(&state, event.as_deref()) {
-                Ok(once) => Some(once),
-                Err(refused) => return Ok(refusal(&refused)?),
-            }
-        } else {
-            None
-        };
+        // Not final: with the account configured again the same call goes through.
+        let once = (decision.action == APPLY_ONCE)
+            .then(|| readable(&state, event.as_deref()))
+            .transpose()?;
         let accepted = if decision.action == ACCEPT_PAYMENT {
             Some(payment(&item)?)
         } else {

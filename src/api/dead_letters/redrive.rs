@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::list::{View, owned};
 use crate::api::ApiState;
 use crate::api::auth::Operator;
-use crate::api::operation::{Operation, answer, refusal};
+use crate::api::operation::{Operation, answer, filter, refusal};
 use crate::api::page::Segment;
 use crate::api::problem::Problem;
 use crate::event::{ProviderName, new_id};
@@ -42,6 +42,7 @@ pub(in crate::api) struct Why {
 #[serde(deny_unknown_fields)]
 pub(in crate::api) struct Wish {
     /// `{}`: all.
+    #[serde(deserialize_with = "filter")]
     filter: Filter,
     #[serde(default)]
     reason: String,

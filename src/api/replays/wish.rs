@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use crate::api::events::outcome;
+use crate::api::operation::filter;
 use crate::api::problem::Problem;
 use crate::event::text::storable;
 use crate::replay::{Replays, Rules};
@@ -21,6 +22,7 @@ const LONGEST_REASON: usize = 500;
 #[serde(deny_unknown_fields)]
 pub(in crate::api) struct Wish {
     /// Without one there is no telling a slip of the finger from "everything", which is `{}`.
+    #[serde(deserialize_with = "filter")]
     filter: ReplayFilter,
     reason: Option<String>,
     #[serde(default)]

@@ -222,6 +222,9 @@ on_both_stores! {
         for (n, (token, body, status)) in [
             (VIEWER, json!({"filter": {}, "reason": "x"}), 403),
             (OPERATOR, json!({"reason": "x"}), 400),
+            (OPERATOR, json!({"filter": null, "reason": "x"}), 400),
+            (OPERATOR, json!({"filter": [], "reason": "x"}), 400),
+            (OPERATOR, json!({"filter": {"order_id": null}, "reason": "x"}), 400),
             (OPERATOR, json!({"filter": {"colour": "red"}, "reason": "x"}), 400),
             (OPERATOR, json!({"filter": {}, "reason": "x", "colour": "red"}), 400),
         ].into_iter().enumerate() {
