@@ -48,13 +48,9 @@ struct Tally {
 }
 
 /// All that match, once for each key.
-pub(in crate::api) async fn reverify(
-    State(state): State<ApiState>,
-    operation: Operation<Wish>,
-) -> Result<Response, Problem> {
-    operation.body.check(&state, &operation.operator)?;
+pub(in crate::api) async fn reverify(State(state): State<ApiState>, operation: Operation<Wish>) -> Response {
     let run = state.clone();
-    Ok(operation
+    operation
         .once_in_steps(&state, move |operator, wish| {
             Run {
                 state: run,
@@ -64,12 +60,12 @@ pub(in crate::api) async fn reverify(
             .carry_out()
             .boxed()
         })
-        .await)
+        .await
 }
 
 impl Wish {
     fn check(&self, state: &ApiState, operator: &Operator) -> Result<(), Problem> {
-        if self.clock_correction.abs() > LARGEST_CORRECTION {
+        if !(-LARGEST_CORRECTION..=LARGEST_CORRECTION).contains(&self.clock_correction) {
             return Err(Problem::validation("`clock_correction` is in seconds"));
         }
         let registry = state.registry.load();
@@ -96,6 +92,8 @@ struct Run {
 
 impl Run {
     async fn carry_out(self) -> Result<(Tx, Answer), Withdrawn> {
+        // Under the key: whoever comes again with another body, or after the account is gone, hears of the key.
+        self.wish.check(&self.state, &self.operator)?;
         let began = self.begin().await?;
         let tally = self.walk().await?;
         tracing::info!(
