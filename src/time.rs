@@ -12,7 +12,8 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Microseconds since 1970-01-01T00:00:00Z. May be negative; never outside what RFC 3339 can print.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, utoipa::ToSchema)]
+#[schema(value_type = String, format = DateTime, example = "2026-11-29T04:05:07.123456Z")]
 pub struct Timestamp(i64);
 
 /// -9999-01-02 … 9999-12-30, what `jiff` can print.

@@ -8,9 +8,12 @@ use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::schema::Object;
+use utoipa::{IntoParams, ToSchema};
 
 use super::ApiState;
 use super::auth::{RawReader, Reader};
+use super::openapi::one_of;
 use super::page::{Page, Params, Segment, Span};
 use super::problem::Problem;
 use crate::event::{EventId, ProviderName};
@@ -29,24 +32,45 @@ const OUTCOMES: [&str; 7] = [
 ];
 
 /// What the list may be asked for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Query {
+    /// From this provider.
     provider: Option<ProviderName>,
+    /// To this account.
     account: Option<String>,
+    /// Of this type.
     #[serde(rename = "type")]
+    #[param(example = "payment.succeeded")]
     kind: Option<String>,
+    /// About this order.
     order_id: Option<String>,
+    /// About this trade.
     trade_id: Option<String>,
+    /// Under this key.
     event_key: Option<String>,
+    #[param(schema_with = outcomes)]
     outcome: Option<String>,
+    /// Received at this moment or later.
     since: Option<Timestamp>,
+    /// Received before this moment.
     until: Option<Timestamp>,
+    /// 1 to 500; 50 if it is absent.
     limit: Option<u32>,
+    /// `next_cursor` of the page before.
     cursor: Option<String>,
 }
 
 /// The events that match.
+#[utoipa::path(
+    get,
+    path = "/v1/events",
+    operation_id = "list_events",
+    tag = "events",
+    params(Query),
+    responses((status = 200, description = "A page of them, newest first.", body = Page<EventView>))
+)]
 pub(super) async fn list(
     State(state): State<ApiState>,
     reader: Reader,
@@ -71,6 +95,11 @@ pub(super) async fn list(
     Ok(Json(Page::new("events", &span, rows, |row| row.id.to_string())))
 }
 
+fn outcomes() -> Object {
+    let about = "That ended so; `none`: that has not ended.";
+    one_of(about, OUTCOMES.into_iter().chain([UNFINISHED]))
+}
+
 /// An outcome, or `none` for events that have not ended.
 pub(super) fn outcome(text: String) -> Result<String, Problem> {
     if text == UNFINISHED || OUTCOMES.contains(&text.as_str()) {
@@ -83,7 +112,8 @@ pub(super) fn outcome(text: String) -> Result<String, Problem> {
 }
 
 /// One event with everything that happened to it.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = EventDetail)]
 pub(super) struct Detail {
     #[serde(flatten)]
     event: EventView,
@@ -91,6 +121,14 @@ pub(super) struct Detail {
 }
 
 /// One event.
+#[utoipa::path(
+    get,
+    path = "/v1/events/{id}",
+    operation_id = "show_event",
+    tag = "events",
+    params(("id" = String, Path, description = "The event's `id`.")),
+    responses((status = 200, description = "The event and its timeline.", body = Detail))
+)]
 pub(super) async fn show(
     State(state): State<ApiState>,
     reader: Reader,
@@ -106,6 +144,21 @@ pub(super) async fn show(
 }
 
 /// The bytes that came.
+#[utoipa::path(
+    get,
+    path = "/v1/events/{id}/raw",
+    operation_id = "raw_event",
+    tag = "events",
+    params(("id" = String, Path, description = "The event's `id`.")),
+    responses((
+        status = 200,
+        description = "The request's body, byte for byte.",
+        body = String,
+        content_type = "application/octet-stream",
+        example = json!("notify_id=2026112900222100000000000000000001&trade_status=TRADE_SUCCESS"),
+    )),
+    security(("bearer" = ["raw"]))
+)]
 pub(super) async fn raw(
     State(state): State<ApiState>,
     reader: RawReader,

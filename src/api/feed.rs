@@ -12,14 +12,18 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
+use utoipa::openapi::schema::Object;
+use utoipa::{IntoParams, ToSchema};
 
 use super::ApiState;
 use super::auth::Reader;
+use super::openapi::{CursorExpired, one_of};
 use super::page::{Params, Span};
 use super::problem::{Code, Problem};
 use crate::event::{CloudEvent, replayed};
 use crate::store::StoreError;
 use crate::store::feed::{Begin, Cursor, FeedContent, FeedItem, FeedRead, Stream};
+use crate::time::Timestamp;
 
 /// Where it is.
 pub(super) const PATH: &str = "/v1/feed";
@@ -28,22 +32,66 @@ pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How soon a waiting reader looks again.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Query {
+    #[param(schema_with = streams)]
     stream: Option<String>,
+    /// `next_cursor` of the answer before; absent: from the oldest that is kept; `end`: what is yet to come.
     after: Option<String>,
+    /// 1 to 500; 50 if it is absent.
     limit: Option<u32>,
+    /// Seconds to wait when there is nothing.
+    #[param(maximum = 30)]
     wait: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+fn streams() -> Object {
+    one_of(
+        "`events` if it is absent.",
+        [Stream::Events, Stream::Orders].map(Stream::as_str),
+    )
+}
+
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct FeedPage {
+    #[schema(value_type = Vec<FeedMessage>)]
     items: Vec<Box<RawValue>>,
+    /// What to go on with.
     next_cursor: String,
 }
 
+/// A CloudEvents 1.0 object, as a queue would get it. Items are passed on as they are stored; this describes them.
+#[expect(dead_code, reason = "only its description is used")]
+#[derive(ToSchema)]
+struct FeedMessage {
+    specversion: String,
+    /// The event key, or the message's own id.
+    id: String,
+    source: String,
+    /// payhook's type of an event, or the message's routing key.
+    #[schema(rename = "type")]
+    kind: String,
+    /// Absent if it is about no order.
+    #[schema(required = false, nullable = false)]
+    subject: Option<String>,
+    time: Timestamp,
+    datacontenttype: String,
+    /// Of an event: its ids, `amount`, `replay`, and the provider's `content` for a token with the scope `raw`. Of a
+    /// message: the order or the item.
+    data: serde_json::Map<String, serde_json::Value>,
+}
+
 /// One page, at once or when there is one. `after=end` begins with what is yet to come.
+#[utoipa::path(
+    get,
+    path = PATH,
+    operation_id = "read_feed",
+    tag = "feed",
+    params(Query),
+    responses((status = 200, description = "What came after the cursor.", body = FeedPage), CursorExpired)
+)]
 pub(super) async fn read(
     State(state): State<ApiState>,
     reader: Reader,

@@ -68,17 +68,25 @@ impl Readiness {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct Live {
     status: &'static str,
 }
 
 /// The process answers.
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    operation_id = "live",
+    tag = "process",
+    responses((status = 200, description = "It does.", body = Live))
+)]
 pub(super) async fn live() -> Json<Live> {
     Json(Live { status: "ok" })
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = Readiness)]
 pub(super) struct Report {
     ready: bool,
     store: &'static str,
@@ -89,7 +97,7 @@ pub(super) struct Report {
     outbox: Option<Outbox>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
 struct Outbox {
     pending: u64,
     oldest_at: Option<Timestamp>,
@@ -97,6 +105,16 @@ struct Outbox {
 }
 
 /// Whether this process can do what it is for.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    operation_id = "ready",
+    tag = "process",
+    responses(
+        (status = 200, description = "It can.", body = Report),
+        (status = 503, description = "It cannot; the members say why.", body = Report),
+    )
+)]
 pub(super) async fn ready(State(state): State<ApiState>) -> (StatusCode, Json<Report>) {
     let store = state.readiness.store_takes_writes().await;
     let (starting, draining) = (state.health.is_starting(), state.health.is_draining());

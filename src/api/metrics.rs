@@ -25,6 +25,19 @@ use crate::telemetry::{Health, Metrics, OutboxState};
 use crate::time::{Clock, Timestamp};
 
 /// What has been counted, in the Prometheus text format.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    operation_id = "metrics",
+    tag = "process",
+    responses((
+        status = 200,
+        description = "Every family with its help.",
+        body = String,
+        content_type = "text/plain; version=0.0.4; charset=utf-8",
+        example = json!("# HELP payhook_events_total Events stored.\n# TYPE payhook_events_total counter\npayhook_events_total 1\n"),
+    ))
+)]
 pub(super) async fn render(State(state): State<ApiState>) -> impl IntoResponse {
     (
         [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],

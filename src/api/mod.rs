@@ -1,6 +1,6 @@
 //! The private listener: what people, programs and probes ask of a running payhook.
 //!
-//! One file per noun; this one binds them to their paths. Everything under `/v1` asks for a token whose
+//! One file per noun; this one gathers their calls, each bound and described by one line ([`openapi`]). Everything under `/v1` asks for a token whose
 //! merchant and scopes decide what is seen ([`auth`]); every error is a problem document with a code
 //! ([`problem`]), every list one shape ([`page`]). Nothing here decides anything about orders: handlers read
 //! the store, hand on what is asked, and put rows into the words of the contract. Every POST has a key
@@ -13,6 +13,7 @@ mod events;
 mod feed;
 mod health;
 mod metrics;
+mod openapi;
 mod operation;
 mod orders;
 pub mod page;
@@ -24,13 +25,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::{Extension, Router};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use self::problem::{Code, Problem};
 use crate::idempotency::Keys;
@@ -81,36 +83,44 @@ pub struct ApiState {
 
 /// Every path of the private listener.
 pub fn router(state: ApiState) -> Router {
-    Router::new()
-        .route("/healthz", get(health::live))
-        .route("/readyz", get(health::ready))
-        .route("/metrics", get(metrics::render))
-        .route("/v1/events", get(events::list))
-        .route("/v1/events/{id}", get(events::show))
-        .route("/v1/events/{id}/raw", get(events::raw))
-        .route("/v1/events/{id}/replay", post(replays::begin_one))
-        .route("/v1/replays", get(replays::list).post(replays::begin))
-        .route("/v1/replays/{id}", get(replays::show))
-        .route("/v1/replays/{id}/cancel", post(replays::cancel))
-        .route(feed::PATH, get(feed::read))
-        .route("/v1/orders", get(orders::list).post(orders::register))
-        .route("/v1/orders/{order_id}", get(orders::show))
-        .route("/v1/orders/{order_id}/close", post(orders::close))
-        .route("/v1/attention", get(attention::list))
-        .route("/v1/attention/{id}", get(attention::show))
-        .route("/v1/attention/{id}/resolve", post(attention::resolve))
-        .route("/v1/dead-letters", get(dead_letters::list))
-        .route("/v1/dead-letters/redrive", post(dead_letters::redrive))
-        .route("/v1/dead-letters/{id}", get(dead_letters::show))
-        .route("/v1/dead-letters/{id}/redrive", post(dead_letters::redrive_one))
-        .route("/v1/quarantine", get(quarantine::list))
-        .route("/v1/quarantine/reverify", post(quarantine::reverify))
-        .route("/v1/quarantine/{id}", get(quarantine::show))
+    let (router, described) = calls().split_for_parts();
+    router
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(Extension(openapi::Document::new(described)))
         .layer(middleware::from_fn(guard))
         .with_state(state)
+}
+
+/// Every call. What is not described cannot be bound here.
+fn calls() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .routes(routes!(metrics::render))
+        .routes(routes!(openapi::show))
+        .routes(routes!(events::list))
+        .routes(routes!(events::show))
+        .routes(routes!(events::raw))
+        .routes(routes!(replays::begin::begin_one))
+        .routes(routes!(replays::list::list, replays::begin::begin))
+        .routes(routes!(replays::list::show))
+        .routes(routes!(replays::cancel::cancel))
+        .routes(routes!(feed::read))
+        .routes(routes!(orders::list::list, orders::register::register))
+        .routes(routes!(orders::list::show))
+        .routes(routes!(orders::close::close))
+        .routes(routes!(attention::list::list))
+        .routes(routes!(attention::list::show))
+        .routes(routes!(attention::resolve::resolve))
+        .routes(routes!(dead_letters::list::list))
+        .routes(routes!(dead_letters::redrive::redrive))
+        .routes(routes!(dead_letters::list::show))
+        .routes(routes!(dead_letters::redrive::redrive_one))
+        .routes(routes!(quarantine::list::list))
+        .routes(routes!(quarantine::reverify::reverify))
+        .routes(routes!(quarantine::list::show))
 }
 
 /// Bounds every request in time and keeps every answer out of caches and content sniffers.

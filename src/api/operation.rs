@@ -233,7 +233,7 @@ fn word(refusal: Refusal) -> Response {
     worded(refusal).into_response()
 }
 
-fn worded(refusal: Refusal) -> Problem {
+pub(super) fn worded(refusal: Refusal) -> Problem {
     let (code, detail) = match refusal {
         Refusal::InProgress => (Code::RequestInProgress, "the same call is still running"),
         Refusal::Reused => (Code::IdempotencyKeyReuse, "the key was used for another payload"),

@@ -88,9 +88,10 @@ impl Span {
 }
 
 /// One page of a list.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Page<T> {
     items: Vec<T>,
+    /// What the next page is asked for with; null: this is the last.
     next_cursor: Option<String>,
 }
 

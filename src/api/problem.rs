@@ -16,7 +16,7 @@ use crate::store::StoreError;
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// What went wrong, for a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
     /// No token, or one that is not known.
@@ -61,13 +61,18 @@ pub struct Problem {
     detail: String,
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
+/// RFC 9457.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct Document<'a> {
+    /// `about:blank`: the code says what it is.
     #[serde(rename = "type")]
     kind: &'static str,
+    /// The status in words.
     title: &'a str,
+    /// The status.
     status: u16,
     code: Code,
+    /// What is wrong, for people.
     detail: &'a str,
 }
 
@@ -117,6 +122,15 @@ impl Problem {
     /// 503: come again.
     pub fn unavailable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, detail)
+    }
+
+    /// 500: a fault of ours.
+    pub fn internal() -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            Code::Internal,
+            "a fault of this server; its log says more",
+        )
     }
 
     /// What a program sees.
@@ -181,11 +195,7 @@ impl From<StoreError> for Problem {
             Self::unavailable("the store does not answer")
         } else {
             tracing::error!(%error, cause, "the API could not use the store");
-            Self::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                Code::Internal,
-                "a fault of this server; its log says more",
-            )
+            Self::internal()
         }
     }
 }

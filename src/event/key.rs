@@ -14,7 +14,7 @@ use super::ProviderName;
 const MAX_KEY: usize = 200;
 
 /// `webhook:{provider}:{account}:{id}`, at most 200 bytes, no control characters.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(transparent)]
 pub struct EventKey(String);
 

@@ -34,8 +34,11 @@ pub use reading::{Identity, OrderPart, Reading};
 use crate::time::Timestamp;
 
 /// The providers payhook speaks to; the first segment of a notify path and the second of an event key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema,
+)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = Provider)]
 pub enum ProviderName {
     /// Alipay open platform (mainland).
     Alipay,
@@ -95,7 +98,7 @@ impl FromStr for ProviderName {
 }
 
 /// The id of a stored event: UUID v7 in its text form, so that ids sort by arrival.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(transparent)]
 pub struct EventId(String);
 

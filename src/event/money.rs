@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 pub const MAX_MINOR: i64 = 1_000_000_000_000_000;
 
 /// An upper-case ISO 4217 code.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, utoipa::ToSchema)]
+#[schema(value_type = String, pattern = "^[A-Za-z]{3}$", example = "CNY")]
 pub struct Currency([u8; 3]);
 
 /// Why a text is not an amount of money.
@@ -105,7 +106,7 @@ impl<'de> Deserialize<'de> for Currency {
 
 /// An amount in the currency's ISO minor units. `exponent` is the currency's own; it is carried so that a
 /// consumer without a table can print it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, utoipa::ToSchema)]
 pub struct Money {
     /// Minor units.
     pub minor: i64,

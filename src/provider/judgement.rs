@@ -10,8 +10,9 @@ use crate::event::{EventKey, Fact, Identity, Money};
 use crate::time::Timestamp;
 
 /// `verified` or `refused`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = Verdict)]
 pub enum Outcome {
     /// Genuine and in time.
     Verified,
@@ -20,8 +21,9 @@ pub enum Outcome {
 }
 
 /// Whether a verified event is about the account it came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = Identity)]
 pub enum IdentityOutcome {
     /// It is, as far as it says.
     Ok,
@@ -30,7 +32,8 @@ pub enum IdentityOutcome {
 }
 
 /// One fact, as it is shown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = Fact)]
 pub struct ShownFact {
     /// Its kind.
     pub fact: &'static str,
@@ -63,7 +66,7 @@ impl From<&Fact> for ShownFact {
 }
 
 /// What came of judging one notification.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Judgement {
     /// Verified or refused.
     pub verdict: Outcome,

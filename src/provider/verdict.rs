@@ -11,8 +11,9 @@ use serde::Serialize;
 use crate::time::Timestamp;
 
 /// Why a notification was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = RefusalReason)]
 pub enum Reason {
     /// The signature does not hold, is missing, or names another algorithm than the pinned one.
     BadSignature,
@@ -151,7 +152,8 @@ pub struct KeyInfo {
 }
 
 /// One step of a judgement, for an operator.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = VerificationStep)]
 pub struct Step {
     /// What was looked at: `header Wechatpay-Serial`, `time window`, ….
     pub check: String,

@@ -27,7 +27,7 @@ const EXAMPLES: usize = 20;
 const TRIES: u32 = 3;
 
 /// What would be done.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
 pub struct Plan {
     /// What matches.
     pub matched: i64,
@@ -52,7 +52,7 @@ pub struct Plan {
 }
 
 /// What would not be sent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct PlannedRefusal {
     /// Why.
     pub reason: String,
@@ -63,7 +63,7 @@ pub struct PlannedRefusal {
 }
 
 /// An event that no worker could apply.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct PlannedFailure {
     /// Which.
     pub event_id: EventId,
@@ -72,7 +72,7 @@ pub struct PlannedFailure {
 }
 
 /// An order that would change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct PlannedOrder {
     /// Which.
     pub order_id: String,
@@ -85,7 +85,7 @@ pub struct PlannedOrder {
 }
 
 /// How an order stands; amounts in minor units of its currency.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct PlannedStanding {
     /// Its status.
     pub status: &'static str,

@@ -55,7 +55,7 @@ pub struct NewAttention {
 }
 
 /// How an item was closed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Resolution {
     /// One of the code's actions, or `resolved_itself`.
     pub action: String,
@@ -68,7 +68,8 @@ pub struct Resolution {
 }
 
 /// An item as it is shown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = AttentionItem)]
 pub struct AttentionView {
     /// Its id.
     pub id: String,

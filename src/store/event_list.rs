@@ -48,7 +48,8 @@ pub struct EventFilter {
 }
 
 /// An event without its bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = Event)]
 pub struct EventView {
     /// payhook's own id.
     pub id: EventId,

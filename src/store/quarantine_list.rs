@@ -43,7 +43,8 @@ pub struct QuarantineFilter {
 }
 
 /// A refused notification without its bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = Quarantined)]
 pub struct QuarantineView {
     /// Its id.
     pub id: String,

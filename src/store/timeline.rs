@@ -23,7 +23,7 @@ const DEAD_LETTERS: &str = "select id, created_at, error, cast(attempts as bigin
      where event_id = $1 order by id";
 
 /// One thing that happened to an event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Moment {
     /// When.
     pub at: Timestamp,
@@ -33,7 +33,7 @@ pub struct Moment {
 }
 
 /// What happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Happening {
     /// It came, was verified and stored.

@@ -21,7 +21,7 @@ const LEDGER: &str = "select merchant, order_id, entry_type, source, amount, cur
      trade_id from ledger_entries where ";
 
 /// An order without what belongs to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct OrderHead {
     /// Whose.
     pub merchant: String,
@@ -53,7 +53,8 @@ pub struct OrderHead {
 }
 
 /// An order with all that belongs to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = Order)]
 pub struct OrderView {
     /// The order itself.
     #[serde(flatten)]
@@ -69,7 +70,8 @@ pub struct OrderView {
 }
 
 /// A trade.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = Trade)]
 pub struct TradeView {
     /// The provider.
     pub provider: String,
@@ -90,7 +92,8 @@ pub struct TradeView {
 }
 
 /// A line of history.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = HistoryLine)]
 pub struct HistoryView {
     /// When it was applied.
     pub at: Timestamp,
@@ -109,7 +112,8 @@ pub struct HistoryView {
 }
 
 /// A movement of money.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = LedgerEntry)]
 pub struct LedgerView {
     /// `payment`, `refund`, `refund_reversal`, `dispute`, `dispute_reversal`.
     pub entry_type: String,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::time::Timestamp;
 
 /// What the relay (or worker) last saw of the broker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BrokerState {
     /// Nothing in this process has tried it yet.

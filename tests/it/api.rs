@@ -6,6 +6,8 @@ mod dead_letters;
 mod events;
 mod feed;
 mod health;
+mod openapi;
+mod openapi_fuzz;
 mod orders;
 mod quarantine;
 mod redrive;

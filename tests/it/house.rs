@@ -60,6 +60,22 @@ const CONFINED: &[(&str, &[&str], &str)] = &[
         &["ingress", "api", "idempotency", "console"],
         "HTTP ends at the listeners",
     ),
+    (
+        "utoipa::path",
+        &["api"],
+        "calls are described where they are handled; below, `ToSchema` is one more word beside `Serialize`",
+    ),
+    (
+        "utoipa::openapi",
+        &["api"],
+        "the document is put together in one place",
+    ),
+    ("utoipa_axum", &["api"], "a call is bound by its description"),
+    (
+        "axum::routing",
+        &["ingress", "console"],
+        "the private listener binds no call that is not described",
+    ),
     ("std::env", &["config"], "one place says what is read"),
     (
         "SystemTime::now",

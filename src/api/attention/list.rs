@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::api::ApiState;
 use crate::api::auth::Reader;
@@ -11,17 +12,23 @@ use crate::api::problem::Problem;
 use crate::store::attention::{AttentionFilter, AttentionView};
 
 /// What the list may be asked for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(in crate::api) struct Query {
+    /// `open` if it is absent.
     #[serde(default)]
+    #[param(inline)]
     state: Which,
+    /// About this order.
     order_id: Option<String>,
+    /// 1 to 500; 50 if it is absent.
     limit: Option<u32>,
+    /// `next_cursor` of the page before.
     cursor: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Which {
     #[default]
@@ -30,6 +37,14 @@ enum Which {
 }
 
 /// The open items, or all of them.
+#[utoipa::path(
+    get,
+    path = "/v1/attention",
+    operation_id = "list_attention",
+    tag = "attention",
+    params(Query),
+    responses((status = 200, description = "A page of them, newest first.", body = Page<AttentionView>))
+)]
 pub(in crate::api) async fn list(
     State(state): State<ApiState>,
     reader: Reader,
@@ -48,6 +63,14 @@ pub(in crate::api) async fn list(
 }
 
 /// One item.
+#[utoipa::path(
+    get,
+    path = "/v1/attention/{id}",
+    operation_id = "show_attention",
+    tag = "attention",
+    params(("id" = String, Path, description = "The item's `id`.")),
+    responses((status = 200, description = "The item.", body = AttentionView))
+)]
 pub(in crate::api) async fn show(
     State(state): State<ApiState>,
     reader: Reader,

@@ -11,9 +11,11 @@ use axum::response::Response;
 use futures_util::FutureExt as _;
 use serde::Deserialize;
 use serde_json::json;
+use utoipa::ToSchema;
 
 use crate::api::ApiState;
 use crate::api::auth::Operator;
+use crate::api::openapi::NotAllowed;
 use crate::api::operation::{Operation, answer, reason, refusal};
 use crate::api::page::Segment;
 use crate::api::problem::Problem;
@@ -26,17 +28,38 @@ use crate::store::trades::{self, TradeKey};
 use crate::store::{StoreError, Tx};
 
 /// What was decided.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::api) struct Decision {
     /// One of the item's ways out.
     action: String,
     /// Why, for the audit.
     #[serde(deserialize_with = "reason")]
+    #[schema(pattern = r"\S")]
     reason: String,
 }
 
 /// The item, closed.
+#[utoipa::path(
+    post,
+    path = "/v1/attention/{id}/resolve",
+    operation_id = "resolve_attention",
+    tag = "attention",
+    params(("id" = String, Path, description = "The item's `id`.")),
+    request_body(
+        content = Decision,
+        example = json!({ "action": "dismiss", "reason": "checked with the customer" }),
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The item, closed.",
+            body = AttentionView,
+            examples(("resolved" = (summary = "resolved"))),
+        ),
+        NotAllowed,
+    )
+)]
 pub(in crate::api) async fn resolve(
     State(state): State<ApiState>,
     Segment(id): Segment,

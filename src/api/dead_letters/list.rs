@@ -5,6 +5,7 @@
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::api::ApiState;
 use crate::api::auth::Reader;
@@ -14,16 +15,21 @@ use crate::store::dead_letters::DeadLetter;
 use crate::time::Timestamp;
 
 /// What the list may be asked for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(in crate::api) struct Query {
+    /// `open` if it is absent.
     #[serde(default)]
+    #[param(inline)]
     state: Which,
+    /// 1 to 500; 50 if it is absent.
     limit: Option<u32>,
+    /// `next_cursor` of the page before.
     cursor: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Which {
     #[default]
@@ -32,7 +38,8 @@ enum Which {
 }
 
 /// A dead letter as it is shown.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = DeadLetter)]
 pub(in crate::api) struct View {
     id: String,
     event_id: Option<String>,
@@ -58,6 +65,14 @@ impl From<DeadLetter> for View {
 }
 
 /// Those that wait, or all of them.
+#[utoipa::path(
+    get,
+    path = "/v1/dead-letters",
+    operation_id = "list_dead_letters",
+    tag = "dead letters",
+    params(Query),
+    responses((status = 200, description = "A page of them, newest first.", body = Page<View>))
+)]
 pub(in crate::api) async fn list(
     State(state): State<ApiState>,
     reader: Reader,
@@ -74,6 +89,14 @@ pub(in crate::api) async fn list(
 }
 
 /// One of them.
+#[utoipa::path(
+    get,
+    path = "/v1/dead-letters/{id}",
+    operation_id = "show_dead_letter",
+    tag = "dead letters",
+    params(("id" = String, Path, description = "The dead letter's `id`.")),
+    responses((status = 200, description = "The dead letter.", body = View))
+)]
 pub(in crate::api) async fn show(
     State(state): State<ApiState>,
     reader: Reader,

@@ -12,10 +12,12 @@ use axum::response::Response;
 use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::list::{View, owned};
 use crate::api::ApiState;
 use crate::api::auth::Operator;
+use crate::api::openapi::NotAllowed;
 use crate::api::operation::{Operation, answer, filter, refusal};
 use crate::api::page::Segment;
 use crate::api::problem::Problem;
@@ -30,16 +32,18 @@ use crate::time::Timestamp;
 const BATCH: i64 = 100;
 
 /// Why, for the audit.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = RedriveOne)]
 pub(in crate::api) struct Why {
     #[serde(default)]
     reason: String,
 }
 
 /// Which of them, and why.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Redrive)]
 pub(in crate::api) struct Wish {
     /// `{}`: all.
     #[serde(deserialize_with = "filter")]
@@ -48,8 +52,9 @@ pub(in crate::api) struct Wish {
     reason: String,
 }
 
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = DeadLetterFilter)]
 struct Filter {
     provider: Option<ProviderName>,
     account: Option<String>,
@@ -62,7 +67,32 @@ struct Filter {
     until: Option<Timestamp>,
 }
 
+/// What came of it.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[schema(as = RedriveTally)]
+pub(in crate::api) struct Tally {
+    /// How many are due again.
+    redriven: u64,
+}
+
 /// One of them.
+#[utoipa::path(
+    post,
+    path = "/v1/dead-letters/{id}/redrive",
+    operation_id = "redrive_dead_letter",
+    tag = "dead letters",
+    params(("id" = String, Path, description = "The dead letter's `id`.")),
+    request_body(content = Option<Why>, example = json!({ "reason": "the mapping is fixed" })),
+    responses(
+        (
+            status = 200,
+            description = "The dead letter, redriven.",
+            body = View,
+            examples(("redriven" = (summary = "redriven"))),
+        ),
+        NotAllowed,
+    )
+)]
 pub(in crate::api) async fn redrive_one(
     State(state): State<ApiState>,
     Segment(id): Segment,
@@ -82,6 +112,17 @@ pub(in crate::api) async fn redrive_one(
 }
 
 /// All that match.
+#[utoipa::path(
+    post,
+    path = "/v1/dead-letters/redrive",
+    operation_id = "redrive_dead_letters",
+    tag = "dead letters",
+    request_body(
+        content = Wish,
+        example = json!({ "filter": { "provider": "alipay" }, "reason": "the mapping is fixed" }),
+    ),
+    responses((status = 200, description = "How many.", body = Tally))
+)]
 pub(in crate::api) async fn redrive(State(state): State<ApiState>, operation: Operation<Wish>) -> Response {
     let run = state.clone();
     operation
@@ -132,7 +173,7 @@ impl Run {
         let began = self.begin(filter).await?;
         let redriven = self.walk(filter).await?;
         tracing::info!(redriven, actor = self.operator.name, "dead letters redriven");
-        let answer = answer(StatusCode::OK, &json!({ "redriven": redriven }))?;
+        let answer = answer(StatusCode::OK, &Tally { redriven })?;
         let mut tx = self.state.store.begin().await?;
         let details = json!({ "began": began, "redriven": redriven });
         audit::enter(&mut tx, &self.deed("dead_letter.redriven", details)).await?;

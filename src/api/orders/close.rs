@@ -6,10 +6,12 @@ use axum::response::Response;
 use futures_util::FutureExt as _;
 use serde::Deserialize;
 use serde_json::json;
+use utoipa::ToSchema;
 
 use super::shown;
 use crate::api::ApiState;
 use crate::api::auth::Operator;
+use crate::api::openapi::NotAllowed;
 use crate::api::operation::{Operation, answer, refusal};
 use crate::api::page::Segment;
 use crate::api::problem::Problem;
@@ -18,10 +20,12 @@ use crate::orders::apply::{Close, close as apply};
 use crate::store::Tx;
 use crate::store::audit::{self, Deed};
 use crate::store::orders::OrderKey;
+use crate::store::view::OrderView;
 
 /// Nothing need be said.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = CloseOrder)]
 pub(in crate::api) struct Wish {
     /// Why, for the audit.
     #[serde(default)]
@@ -29,6 +33,18 @@ pub(in crate::api) struct Wish {
 }
 
 /// The order, closed.
+#[utoipa::path(
+    post,
+    path = "/v1/orders/{order_id}/close",
+    operation_id = "close_order",
+    tag = "orders",
+    params(("order_id" = String, Path, description = "The merchant's id, as one percent-encoded segment.")),
+    request_body(content = Option<Wish>, example = json!({ "reason": "out of stock" })),
+    responses(
+        (status = 200, description = "The order, closed.", body = OrderView, examples(("closed" = (summary = "closed")))),
+        NotAllowed,
+    )
+)]
 pub(in crate::api) async fn close(
     State(state): State<ApiState>,
     Segment(order_id): Segment,

@@ -6,9 +6,12 @@
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa::openapi::schema::Object;
 
 use crate::api::ApiState;
 use crate::api::auth::Reader;
+use crate::api::openapi::one_of;
 use crate::api::page::{Page, Params, Segment, Span};
 use crate::api::problem::Problem;
 use crate::store::view::{OrderFilter, OrderHead, OrderView};
@@ -27,15 +30,34 @@ const STATES: [&str; 9] = [
 ];
 
 /// What the list may be asked for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(in crate::api) struct Query {
+    #[param(schema_with = states)]
     state: Option<String>,
+    /// 1 to 500; 50 if it is absent.
     limit: Option<u32>,
+    /// `next_cursor` of the page before.
     cursor: Option<String>,
 }
 
+fn states() -> Object {
+    one_of(
+        "That stand so; `parked`: that wait for their registration.",
+        STATES,
+    )
+}
+
 /// The orders, newest first.
+#[utoipa::path(
+    get,
+    path = "/v1/orders",
+    operation_id = "list_orders",
+    tag = "orders",
+    params(Query),
+    responses((status = 200, description = "A page of them, newest first.", body = Page<OrderHead>))
+)]
 pub(in crate::api) async fn list(
     State(state): State<ApiState>,
     reader: Reader,
@@ -70,6 +92,14 @@ fn position(key: &str) -> Result<(Timestamp, String), Problem> {
 }
 
 /// One order.
+#[utoipa::path(
+    get,
+    path = "/v1/orders/{order_id}",
+    operation_id = "show_order",
+    tag = "orders",
+    params(("order_id" = String, Path, description = "The merchant's id, as one percent-encoded segment.")),
+    responses((status = 200, description = "The order with all that belongs to it.", body = OrderView))
+)]
 pub(in crate::api) async fn show(
     State(state): State<ApiState>,
     reader: Reader,

@@ -1,12 +1,8 @@
 //! Orders: how they stand, and what their merchant says of them.
 
-mod close;
-mod list;
-mod register;
-
-pub(super) use self::close::close;
-pub(super) use self::list::{list, show};
-pub(super) use self::register::register;
+pub(super) mod close;
+pub(super) mod list;
+pub(super) mod register;
 
 use crate::api::problem::Problem;
 use crate::store::orders::OrderKey;

@@ -9,27 +9,36 @@ use futures_util::FutureExt as _;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
+use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
+use utoipa::{PartialSchema as _, ToSchema};
 
 use super::shown;
 use crate::api::ApiState;
 use crate::api::auth::Operator;
+use crate::api::openapi::OrderExists;
 use crate::api::operation::{Operation, answer, refusal};
 use crate::api::problem::{Code, Problem};
-use crate::event::Money;
 use crate::event::text::{MAX_ID, id};
+use crate::event::{Currency, Money};
 use crate::idempotency::{Answer, Withdrawn};
 use crate::orders::apply::{Registration, register as apply};
 use crate::store::Tx;
 use crate::store::audit::{self, Deed};
 use crate::store::orders::OrderKey;
+use crate::store::view::OrderView;
 
 /// The order, as its merchant knows it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = RegisterOrder)]
 pub(in crate::api) struct Wish {
+    /// Yours; 1 to 255 bytes.
     #[serde(deserialize_with = "order_id")]
+    #[schema(min_length = 1, max_length = 255)]
     order_id: String,
+    /// What it costs.
     #[serde(deserialize_with = "price")]
+    #[schema(schema_with = described)]
     amount: Money,
 }
 
@@ -50,7 +59,46 @@ fn price<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Money, D::Error> 
     }
 }
 
+fn described() -> Object {
+    ObjectBuilder::new()
+        .property(
+            "minor",
+            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)),
+        )
+        .required("minor")
+        .property("currency", Currency::schema())
+        .required("currency")
+        .build()
+}
+
 /// 201 with the order; 200 if it was registered so before.
+#[utoipa::path(
+    post,
+    path = "/v1/orders",
+    operation_id = "register_order",
+    tag = "orders",
+    request_body(
+        content = Wish,
+        examples(
+            ("registered" = (value = json!({ "order_id": "ORDER-1001", "amount": { "minor": 8888, "currency": "CNY" } }))),
+        ),
+    ),
+    responses(
+        (
+            status = 201,
+            description = "The order.",
+            body = OrderView,
+            examples(("registered" = (summary = "new"))),
+        ),
+        (
+            status = 200,
+            description = "The order, which was registered so before.",
+            body = OrderView,
+            examples(("known" = (summary = "known"))),
+        ),
+        OrderExists,
+    )
+)]
 pub(in crate::api) async fn register(State(state): State<ApiState>, operation: Operation<Wish>) -> Response {
     let run = state.clone();
     operation

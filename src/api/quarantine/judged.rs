@@ -12,7 +12,8 @@ use crate::store::{Kept, StoreError};
 use crate::time::Timestamp;
 
 /// What would be said of it now.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = JudgementToday)]
 pub(super) struct Today {
     #[serde(flatten)]
     judgement: Judgement,

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use utoipa::{IntoParams, ToSchema};
 
 use super::judged::Today;
 use crate::api::ApiState;
@@ -18,19 +19,37 @@ use crate::store::{QuarantineFilter, QuarantineView};
 use crate::time::Timestamp;
 
 /// What the list may be asked for.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(in crate::api) struct Query {
+    /// That came to this provider's path.
     provider: Option<ProviderName>,
+    /// That came to this account's path.
     account: Option<String>,
+    /// That failed this check.
+    #[param(value_type = Option<Reason>)]
     reason: Option<String>,
+    /// Arrived at this moment or later.
     since: Option<Timestamp>,
+    /// Arrived before this moment.
     until: Option<Timestamp>,
+    /// 1 to 500; 50 if it is absent.
     limit: Option<u32>,
+    /// `next_cursor` of the page before.
     cursor: Option<String>,
 }
 
 /// Those that match.
+#[utoipa::path(
+    get,
+    path = "/v1/quarantine",
+    operation_id = "list_quarantine",
+    tag = "quarantine",
+    params(Query),
+    responses((status = 200, description = "A page of them, newest first.", body = Page<QuarantineView>)),
+    security(("bearer" = ["raw"]))
+)]
 pub(in crate::api) async fn list(
     State(state): State<ApiState>,
     reader: RawReader,
@@ -62,11 +81,14 @@ fn reason(text: String) -> Result<String, Problem> {
 }
 
 /// One of them with everything that came, and what would be said of it today.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = QuarantinedDetail)]
 pub(in crate::api) struct Detail {
     #[serde(flatten)]
     view: QuarantineView,
     path: String,
+    /// Pairs of name and value.
+    #[schema(value_type = Vec<Vec<String>>)]
     headers: Box<RawValue>,
     /// The exact bytes, in base64.
     body: String,
@@ -74,6 +96,15 @@ pub(in crate::api) struct Detail {
 }
 
 /// One of them.
+#[utoipa::path(
+    get,
+    path = "/v1/quarantine/{id}",
+    operation_id = "show_quarantined",
+    tag = "quarantine",
+    params(("id" = String, Path, description = "The refused notification's `id`.")),
+    responses((status = 200, description = "All that came, and what would be said today.", body = Detail)),
+    security(("bearer" = ["raw"]))
+)]
 pub(in crate::api) async fn show(
     State(state): State<ApiState>,
     reader: RawReader,

@@ -4,8 +4,5 @@
 //! judgement, which changes something and shows nothing.
 
 mod judged;
-mod list;
-mod reverify;
-
-pub(super) use list::{list, show};
-pub(super) use reverify::reverify;
+pub(super) mod list;
+pub(super) mod reverify;

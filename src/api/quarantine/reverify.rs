@@ -12,10 +12,12 @@ use axum::response::Response;
 use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use utoipa::ToSchema;
 
 use super::judged::{account_of, notification};
 use crate::api::ApiState;
 use crate::api::auth::Operator;
+use crate::api::openapi::NotFound;
 use crate::api::operation::{Operation, answer, reason};
 use crate::api::problem::Problem;
 use crate::event::{Event, ProviderName};
@@ -27,27 +29,44 @@ use crate::store::{Kept, QuarantineFilter, StoreError, Tx};
 const LARGEST_CORRECTION: i64 = 100 * 366 * 24 * 3600;
 
 /// Which of them, and by how much our clock was slow when they came.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Reverify)]
 pub(in crate::api) struct Wish {
     provider: Option<ProviderName>,
     account: Option<String>,
     /// Seconds to be added to the arrival.
     #[serde(default)]
+    #[schema(minimum = -3_162_240_000_i64, maximum = 3_162_240_000_i64)]
     clock_correction: i64,
     /// Why, for the audit.
     #[serde(deserialize_with = "reason")]
+    #[schema(pattern = r"\S")]
     reason: String,
 }
 
 /// What came of it.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
+#[schema(as = Reverified)]
 struct Tally {
+    /// How many are recorded now.
     verified: u64,
+    /// How many are refused again.
     refused: u64,
 }
 
 /// All that match, once for each key.
+#[utoipa::path(
+    post,
+    path = "/v1/quarantine/reverify",
+    operation_id = "reverify_quarantine",
+    tag = "quarantine",
+    request_body(
+        content = Wish,
+        example = json!({ "provider": "alipay", "account": "shop-cn", "reason": "the new key is configured" }),
+    ),
+    responses((status = 200, description = "How many.", body = Tally), NotFound)
+)]
 pub(in crate::api) async fn reverify(State(state): State<ApiState>, operation: Operation<Wish>) -> Response {
     let run = state.clone();
     operation

@@ -6,10 +6,12 @@ use axum::response::Response;
 use futures_util::FutureExt as _;
 use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::wish::{Granted, How, Wish};
 use crate::api::ApiState;
 use crate::api::auth::Operator;
+use crate::api::openapi::NotAllowed;
 use crate::api::operation::{Operation, answer, refusal};
 use crate::api::page::Segment;
 use crate::api::problem::{Code, Problem};
@@ -17,11 +19,12 @@ use crate::event::EventId;
 use crate::idempotency::{Answer, Withdrawn};
 use crate::replay::Plan;
 use crate::store::audit::{self, Deed};
-use crate::store::replays::{self, NewReplay, ReplayFilter, What};
+use crate::store::replays::{self, NewReplay, ReplayFilter, ReplayView, What};
 use crate::store::{StoreError, Tx};
 
 /// What would be done, as it is told.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = ReplayPlan)]
 struct Told<'a> {
     dry_run: bool,
     what: What,
@@ -32,6 +35,24 @@ struct Told<'a> {
 }
 
 /// Everything that a filter finds.
+#[utoipa::path(
+    post,
+    path = "/v1/replays",
+    operation_id = "begin_replay",
+    tag = "replays",
+    request_body(
+        content = Wish,
+        examples(
+            ("begun" = (value = json!({ "filter": { "order_id": "ORDER-1001" }, "reason": "the shop lost its queue" }))),
+            ("plan" = (value = json!({ "filter": { "provider": "alipay" }, "dry_run": true }))),
+        ),
+    ),
+    responses(
+        (status = 202, description = "It runs from now on.", body = ReplayView, examples(("begun" = (summary = "a replay")))),
+        (status = 200, description = "What it would do.", body = Told, examples(("plan" = (summary = "a dry run")))),
+        NotAllowed,
+    )
+)]
 pub(in crate::api) async fn begin(State(state): State<ApiState>, operation: Operation<Wish>) -> Response {
     let run = state.clone();
     operation
@@ -48,6 +69,25 @@ pub(in crate::api) async fn begin(State(state): State<ApiState>, operation: Oper
 }
 
 /// One event.
+#[utoipa::path(
+    post,
+    path = "/v1/events/{id}/replay",
+    operation_id = "replay_event",
+    tag = "replays",
+    params(("id" = String, Path, description = "The event's `id`.")),
+    request_body(
+        content = How,
+        examples(
+            ("begun" = (value = json!({ "reason": "the shop lost its queue" }))),
+            ("plan" = (value = json!({ "dry_run": true }))),
+        ),
+    ),
+    responses(
+        (status = 202, description = "It runs from now on.", body = ReplayView, examples(("begun" = (summary = "a replay")))),
+        (status = 200, description = "What it would do.", body = Told, examples(("plan" = (summary = "a dry run")))),
+        NotAllowed,
+    )
+)]
 pub(in crate::api) async fn begin_one(
     State(state): State<ApiState>,
     Segment(id): Segment,

@@ -6,27 +6,47 @@ use axum::response::Response;
 use futures_util::FutureExt as _;
 use serde::Deserialize;
 use serde_json::json;
+use utoipa::ToSchema;
 
 use super::list::no_such_replay;
 use crate::api::ApiState;
 use crate::api::auth::Operator;
+use crate::api::openapi::NotAllowed;
 use crate::api::operation::{Operation, answer, refusal};
 use crate::api::page::Segment;
 use crate::api::problem::Problem;
 use crate::idempotency::{Answer, Withdrawn};
 use crate::store::Tx;
 use crate::store::audit::{self, Deed};
-use crate::store::replays::{self, seen_by};
+use crate::store::replays::{self, ReplayView, seen_by};
 
 /// Why.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = CancelReplay)]
 pub(in crate::api) struct Why {
     #[serde(default)]
     reason: String,
 }
 
 /// The replay, ended.
+#[utoipa::path(
+    post,
+    path = "/v1/replays/{id}/cancel",
+    operation_id = "cancel_replay",
+    tag = "replays",
+    params(("id" = String, Path, description = "The replay's `id`.")),
+    request_body(content = Option<Why>, example = json!({ "reason": "the wrong queue" })),
+    responses(
+        (
+            status = 200,
+            description = "The replay, ended.",
+            body = ReplayView,
+            examples(("cancelled" = (summary = "cancelled"))),
+        ),
+        NotAllowed,
+    )
+)]
 pub(in crate::api) async fn cancel(
     State(state): State<ApiState>,
     Segment(id): Segment,

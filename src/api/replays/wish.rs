@@ -1,6 +1,7 @@
 //! What may be asked of a replay, and whether it makes sense.
 
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use crate::api::events::outcome;
 use crate::api::operation::filter;
@@ -18,17 +19,25 @@ const FASTEST: u32 = 10_000;
 const LONGEST_REASON: usize = 500;
 
 /// A replay of everything that a filter finds.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = BeginReplay)]
 pub(in crate::api) struct Wish {
     /// Without one there is no telling a slip of the finger from "everything", which is `{}`.
     #[serde(deserialize_with = "filter")]
     filter: ReplayFilter,
+    /// Why; a dry run needs none.
+    #[schema(max_length = 500)]
     reason: Option<String>,
+    /// Only tell what would be done.
     #[serde(default)]
     dry_run: bool,
+    /// To this queue alone.
     to: Option<String>,
+    /// What to send; absent: what `to` is bound to, else events.
     what: Option<What>,
+    /// At most so many in a second.
+    #[schema(minimum = 1, maximum = 10_000)]
     rate: Option<u32>,
 }
 
@@ -46,10 +55,12 @@ impl Wish {
 }
 
 /// How it is to be done.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = BeginReplayOfOne)]
 pub(in crate::api) struct How {
     /// Why; a dry run needs none.
+    #[schema(max_length = 500)]
     pub(super) reason: Option<String>,
     /// Only tell what would be done.
     #[serde(default)]
@@ -59,6 +70,7 @@ pub(in crate::api) struct How {
     /// What to send; absent: what `to` is bound to, else events.
     pub(super) what: Option<What>,
     /// At most so many in a second.
+    #[schema(minimum = 1, maximum = 10_000)]
     pub(super) rate: Option<u32>,
 }
 

@@ -12,7 +12,7 @@ use crate::store::EventFilter;
 use crate::time::Timestamp;
 
 /// Stored with the replay as it was asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplayFilter {
     /// From this provider.

@@ -15,7 +15,7 @@ const SELECT: &str = "select r.id, r.actor, r.reason, r.what, r.queue, r.filter,
      as unpublished from replays r where r.merchant = ";
 
 /// Why some were not sent again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct RefusedBecause {
     /// In words.
     pub reason: String,
@@ -24,7 +24,8 @@ pub struct RefusedBecause {
 }
 
 /// A replay as it is shown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = Replay)]
 pub struct ReplayView {
     /// What `data.replay.id` says.
     pub id: String,

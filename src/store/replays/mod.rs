@@ -26,8 +26,9 @@ const BEGIN: &str = "insert into replays (id, merchant, actor, reason, what, que
      end_position, end_id, created_at, updated_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11)";
 
 /// What is sent again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = ReplayedKind)]
 pub enum What {
     /// Events.
     #[default]

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::*;
 
 /// Serves the router until the set is dropped.
-async fn serve(api: &Api) -> (JoinSet<()>, String) {
+pub(super) async fn serve(api: &Api) -> (JoinSet<()>, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
     let app = router(api.state.clone());

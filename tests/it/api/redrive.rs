@@ -7,7 +7,7 @@ use super::replays::{paid, post};
 use super::*;
 use crate::support::signed::Senders;
 
-async fn bury(fresh: &FreshStore, numbers: std::ops::Range<usize>) -> Vec<String> {
+pub(super) async fn bury(fresh: &FreshStore, numbers: std::ops::Range<usize>) -> Vec<String> {
     let senders = Senders::new();
     for number in numbers {
         let event = paid(&senders, number);

@@ -4,6 +4,7 @@ pub(crate) mod daemon;
 pub(crate) mod events;
 pub(crate) mod listener;
 pub(crate) mod proxy;
+pub(crate) mod python;
 pub(crate) mod rabbit;
 pub(crate) mod recorded;
 pub(crate) mod servers;
