@@ -38,8 +38,8 @@ const COME_AGAIN: Duration = Duration::from_millis(500);
 /// Between two attempts to prepare it when the schema itself is the trouble.
 const ASK_FOR_HELP: Duration = Duration::from_secs(30);
 
-/// Connections kept for the recorder alone: one for the commit in flight, one for when that one breaks.
-const RECORDER_CONNECTIONS: u32 = 2;
+/// Connections kept for the recorder alone beyond one for each commit in flight: for when such a one breaks.
+const SPARE_CONNECTIONS: u32 = 1;
 
 /// Connections of the private listener.
 const ADMIN_CONNECTIONS: usize = 256;
@@ -266,7 +266,7 @@ async fn receive(
 ) -> Result<SocketAddr, StartError> {
     let (server, clock) = (&config.server, shared.clock);
     let recording = shared.store.dedicated(&StoreOptions {
-        max_connections: RECORDER_CONNECTIONS,
+        max_connections: config.recorder.writers.saturating_add(SPARE_CONNECTIONS),
         statement_timeout: server.ack_deadline,
         ..store_options(config)
     });
@@ -275,7 +275,7 @@ async fn receive(
         recording,
         RecorderOptions {
             handoff,
-            ..RecorderOptions::new(server.ack_deadline, shared.process.to_owned())
+            ..recorder_options(config, shared.process)
         },
         quarantine.clone(),
         clock.clone(),
@@ -304,6 +304,14 @@ fn store_options(config: &Config) -> StoreOptions {
         max_connections: config.store.max_connections,
         acquire_timeout: config.store.acquire_timeout,
         ..StoreOptions::default()
+    }
+}
+
+fn recorder_options(config: &Config, process: &str) -> RecorderOptions {
+    RecorderOptions {
+        batch: usize::try_from(config.recorder.batch).unwrap_or(usize::MAX),
+        writers: usize::try_from(config.recorder.writers).unwrap_or(usize::MAX),
+        ..RecorderOptions::new(config.server.ack_deadline, process)
     }
 }
 

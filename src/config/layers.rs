@@ -13,10 +13,11 @@ use super::environment::Environment;
 use super::problem::Problem;
 
 /// Sections whose keys the environment can override.
-const SECTIONS: [&str; 7] = [
+const SECTIONS: [&str; 8] = [
     "server",
     "store",
     "broker",
+    "recorder",
     "worker",
     "orders",
     "retention",

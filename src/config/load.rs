@@ -13,6 +13,7 @@ use super::keys::{Context, Keys};
 use super::log::LogConfig;
 use super::orders::OrdersConfig;
 use super::problem::{ConfigErrors, Problem};
+use super::recorder::RecorderConfig;
 use super::retention::RetentionConfig;
 use super::server::ServerConfig;
 use super::store::StoreConfig;
@@ -27,6 +28,8 @@ pub struct Config {
     pub server: ServerConfig,
     /// The database.
     pub store: StoreConfig,
+    /// How notifications become commits.
+    pub recorder: RecorderConfig,
     /// Where messages go.
     pub broker: BrokerConfig,
     /// How events are applied.
@@ -152,6 +155,7 @@ fn read<T>(
         server: keys.section("server", ServerConfig::read),
         store: keys.section("store", StoreConfig::read),
         broker: keys.section("broker", BrokerConfig::read),
+        recorder: keys.section("recorder", RecorderConfig::read),
         worker: keys.section("worker", WorkerConfig::read),
         orders: keys.section("orders", OrdersConfig::read),
         retention: keys.section("retention", RetentionConfig::read),

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use metrics::{gauge, histogram};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
 use super::quarantine::Quarantine;
@@ -16,7 +16,7 @@ use super::recorder::{RecorderOptions, Unrecorded, Waiting};
 use crate::crash;
 use crate::event::{AttentionCode, Event, EventId};
 use crate::store::attention::{self, NewAttention};
-use crate::store::events::{BATCH_BYTES, BATCH_ROWS, batch_bytes};
+use crate::store::events::{BATCH_BYTES, batch_bytes};
 use crate::store::outbox::{CLAIM, Handoff};
 use crate::store::{Recorded, Repeat, Store, StoreError};
 use crate::telemetry::metrics::names;
@@ -35,18 +35,13 @@ pub(super) struct Committer {
 }
 
 impl Committer {
-    /// Until the queue is closed and empty.
-    pub(super) async fn run(self, mut queue: mpsc::Receiver<Waiting>) {
-        let mut over = None;
+    /// Until the queue is closed and empty. Several may share a queue: it is held only while a batch is taken.
+    pub(super) async fn run(self: Arc<Self>, queue: Arc<Mutex<Queue>>) {
         loop {
-            let first = match over.take() {
-                Some(first) => first,
-                None => match queue.recv().await {
-                    Some(first) => first,
-                    None => return,
-                },
-            };
-            let batch = gather(first, &mut queue, &mut over);
+            let batch = queue.lock().await.next(self.options.batch).await;
+            if batch.is_empty() {
+                return;
+            }
             self.commit(batch).await;
         }
     }
@@ -196,22 +191,42 @@ impl Committer {
     }
 }
 
-/// `first` and what waits behind it, up to the limits; the one that would exceed them goes to `over`.
-fn gather(first: Waiting, queue: &mut mpsc::Receiver<Waiting>, over: &mut Option<Waiting>) -> Vec<Waiting> {
-    let mut bytes = batch_bytes(&first.event);
-    let mut batch = vec![first];
-    while batch.len() < BATCH_ROWS {
-        let Ok(next) = queue.try_recv() else {
-            break;
-        };
-        bytes = bytes.saturating_add(batch_bytes(&next.event));
-        if bytes > BATCH_BYTES {
-            *over = Some(next);
-            break;
-        }
-        batch.push(next);
+/// What waits, and the one that was too much for the batch before.
+#[derive(Debug)]
+pub(super) struct Queue {
+    waiting: mpsc::Receiver<Waiting>,
+    over: Option<Waiting>,
+}
+
+impl Queue {
+    pub(super) fn new(waiting: mpsc::Receiver<Waiting>) -> Self {
+        Self { waiting, over: None }
     }
-    batch
+
+    /// Waits for one and takes what is behind it, up to `rows` and [`BATCH_BYTES`]. Empty: nothing will come.
+    async fn next(&mut self, rows: usize) -> Vec<Waiting> {
+        let first = match self.over.take() {
+            Some(first) => first,
+            None => match self.waiting.recv().await {
+                Some(first) => first,
+                None => return Vec::new(),
+            },
+        };
+        let mut bytes = batch_bytes(&first.event);
+        let mut batch = vec![first];
+        while batch.len() < rows {
+            let Ok(next) = self.waiting.try_recv() else {
+                break;
+            };
+            bytes = bytes.saturating_add(batch_bytes(&next.event));
+            if bytes > BATCH_BYTES {
+                self.over = Some(next);
+                break;
+            }
+            batch.push(next);
+        }
+        batch
+    }
 }
 
 fn fail(batch: Vec<Waiting>, error: &StoreError) {

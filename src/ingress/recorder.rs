@@ -8,14 +8,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::committer::Committer;
+use super::committer::{Committer, Queue};
 use super::quarantine::Quarantine;
 use crate::event::Event;
-use crate::store::events::batch_bytes;
+use crate::store::events::{BATCH_ROWS, batch_bytes};
 use crate::store::outbox::Handoff;
 use crate::store::{Recorded, Store, StoreOptions};
 use crate::time::Clock;
@@ -51,6 +51,10 @@ pub struct RecorderOptions {
     pub process_id: String,
     /// Most requests in the queue.
     pub room: usize,
+    /// Most events in one commit.
+    pub batch: usize,
+    /// Commits under way at once. One gathers the largest batches.
+    pub writers: usize,
 }
 
 impl RecorderOptions {
@@ -61,6 +65,8 @@ impl RecorderOptions {
             handoff: None,
             process_id: process_id.into(),
             room: ROOM,
+            batch: BATCH_ROWS,
+            writers: 1,
         }
     }
 }
@@ -82,7 +88,7 @@ pub(super) struct Waiting {
 }
 
 impl Recorder {
-    /// Starts the committer on `tasks`; it ends when the last clone is dropped and the queue is empty.
+    /// Starts the writers on `tasks`; they end when the last clone is dropped and the queue is empty.
     pub fn start(
         store: Store,
         options: RecorderOptions,
@@ -91,20 +97,23 @@ impl Recorder {
         tasks: &TaskTracker,
     ) -> Self {
         let (queue, waiting) = mpsc::channel(options.room);
-        let ack_deadline = options.ack_deadline;
+        let (ack_deadline, writers) = (options.ack_deadline, options.writers.max(1));
         let aside = store.dedicated(&StoreOptions {
             max_connections: 2,
             statement_timeout: options.ack_deadline,
             ..StoreOptions::default()
         });
-        let committer = Committer {
+        let committer = Arc::new(Committer {
             store,
             aside,
             options,
             quarantine,
             clock,
-        };
-        tasks.spawn(committer.run(waiting));
+        });
+        let waiting = Arc::new(Mutex::new(Queue::new(waiting)));
+        for _ in 0..writers {
+            tasks.spawn(Arc::clone(&committer).run(Arc::clone(&waiting)));
+        }
         Self {
             queue,
             bytes: Arc::new(Semaphore::new(ROOM_BYTES)),

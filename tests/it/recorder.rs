@@ -120,6 +120,24 @@ on_both_stores! {
         assert_eq!(fresh.number("select count(*) from outbox where kind = 'event'").await, 601);
     }
 
+    async fn one_commit_for_each_tells_the_same_truth(fresh) {
+        let options = RecorderOptions { batch: 1, writers: 8, ..patient() };
+        let running = start(&fresh.store, options);
+        let once = events(100);
+        let copies = once.iter().map(|event| {
+            let mut copy = (**event).clone();
+            copy.id = EventId::new(copy.received_at);
+            Arc::new(copy)
+        });
+        let twice: Vec<_> = once.iter().cloned().chain(copies).collect();
+        let answers = running.record_all(&twice).await;
+        let fresh_ones = answers.iter().filter(|answer| **answer == Ok(Recorded::Fresh)).count();
+        assert_eq!(fresh_ones, 100, "{answers:?}");
+        assert!(answers.iter().all(|answer| matches!(answer, Ok(Recorded::Fresh | Recorded::Duplicate { .. }))));
+        running.end().await;
+        assert_eq!(stored(&fresh).await, 100);
+    }
+
     async fn fifty_copies_at_once_are_one_event(fresh) {
         let running = start(&fresh.store, patient());
         let copies: Vec<_> = (0..50).map(|_| Arc::new(event("1", b"content"))).collect();
