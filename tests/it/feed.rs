@@ -462,3 +462,28 @@ async fn a_file_that_is_put_back_is_followed_by_what_comes_then() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_while_many_write_takes_nothing_for_a_restore() {
+    FreshStore::with_postgres(|fresh| async move {
+        const EPOCHS: &str = "select count(*) from feed_epochs";
+        let before = fresh.number(EPOCHS).await;
+        let store = Store::open(&fresh.url, &patient()).await.unwrap();
+        let mut writers = tokio::task::JoinSet::new();
+        for writer in 0..4 {
+            let store = store.clone();
+            writers.spawn(async move {
+                for turn in 0.. {
+                    let one = Arc::new(event(&format!("{writer}-{turn}"), b"content"));
+                    store.record_batch(&[one], None).await.unwrap();
+                }
+            });
+        }
+        for _ in 0..20 {
+            store.renew_feed_epoch().await.unwrap();
+        }
+        writers.shutdown().await;
+        assert_eq!(fresh.number(EPOCHS).await, before);
+    })
+    .await;
+}

@@ -115,8 +115,10 @@ async fn renew_postgres(pool: &PgPool) -> Result<(), StoreError> {
     let mut tx = pool.begin().await?;
     sqlx::query(LOCK).execute(&mut *tx).await?;
     let latest: Latest = sqlx::query_as(LATEST).fetch_one(&mut *tx).await?;
-    let own: i64 = sqlx::query_scalar(OWN).fetch_one(&mut *tx).await?;
+    // In this order: what is stored when it is read stands below an id that is taken afterwards. The other way
+    // round, whatever was committed in between looks like rows from the future.
     let stored: i64 = sqlx::query_scalar(STORED).fetch_one(&mut *tx).await?;
+    let own: i64 = sqlx::query_scalar(OWN).fetch_one(&mut *tx).await?;
     match judge(&latest, &cluster, own, stored) {
         Found::Same => {
             sqlx::query(MARK)
