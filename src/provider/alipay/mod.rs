@@ -16,7 +16,7 @@ use secrecy::ExposeSecret as _;
 
 use self::form::Form;
 use self::reading::Owner;
-pub use self::sign::{SignError, resign, sign};
+pub use self::sign::{SignError, resign, sign, signed_bytes};
 use super::signature::{Digest, RsaKey, mac};
 use super::{Ack, Explanation, KeyInfo, Provider, Reason, Refusal, Verdict, Verified, window};
 use crate::config::{Account, AccountProblem, AlipayAccount, AlipaySignType, KeyMaterial};

@@ -48,6 +48,11 @@ pub fn sign(
     Ok(body.join("&").into_bytes())
 }
 
+/// What is signed of `body`, by the usual rule.
+pub fn signed_bytes(body: &[u8]) -> Result<Vec<u8>, SignError> {
+    Ok(Form::parse(body).map_err(|_| SignError::Form)?.signed(false))
+}
+
 /// `body` with its `notify_time` and `sign` made anew; every other byte stays, its percent-encoding too.
 /// `tail` is signed behind the rest: empty for a genuine notification.
 pub fn resign(
@@ -59,9 +64,8 @@ pub fn resign(
 ) -> Result<Vec<u8>, SignError> {
     let (_, digest): (&str, Digest) = algorithm(sign_type);
     let body = with_value(body, "notify_time=", notify_time.as_bytes());
-    let signed = Form::parse(&body).map_err(|_| SignError::Form)?.signed(false);
     let signature = signer
-        .sign(digest, &[&signed, tail].concat())
+        .sign(digest, &[&signed_bytes(&body)?, tail].concat())
         .map_err(|_| SignError::Key)?;
     Ok(with_value(&body, "sign=", STANDARD.encode(signature).as_bytes()))
 }

@@ -105,12 +105,19 @@ impl V3Signer {
         .into_bytes())
     }
 
+    /// What [`Self::body`] has sealed, out of base64: the resource's text again.
+    pub fn open(&self, nonce: &[u8], aad: &[u8], sealed: Vec<u8>) -> Result<Vec<u8>, SignError> {
+        self.resource
+            .open(nonce, aad, sealed)
+            .map_err(|_| SignError::Cipher)
+    }
+
     /// The headers that sign `body` as sent at `at`; a retry signs the same body again.
     pub fn headers(&self, body: &[u8], at: Timestamp, nonce: &str) -> Result<HeaderMap, SignError> {
         let timestamp = at.secs().to_string();
         let signature = self
             .signer
-            .sign(Digest::Sha256, &v3::signed(&timestamp, nonce, body))
+            .sign(Digest::Sha256, &signed_bytes(&timestamp, nonce, body))
             .map_err(|_| SignError::Key)?;
         let value = |text: &str| HeaderValue::from_str(text).map_err(|_| SignError::Header);
         let header = HeaderName::from_static;
@@ -129,6 +136,11 @@ impl V3Signer {
             ),
         ]))
     }
+}
+
+/// What APIv3 signs of a body sent at `timestamp` with `nonce`.
+pub fn signed_bytes(timestamp: &str, nonce: &str, body: &[u8]) -> Vec<u8> {
+    v3::signed(timestamp, nonce, body)
 }
 
 /// A v2 payment notification: `fields` and their signature, one line.

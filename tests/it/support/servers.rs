@@ -104,12 +104,18 @@ pub(crate) struct PrivatePostgres {
     dir: TempDir,
     bin: PathBuf,
     port: u16,
+    settings: Vec<String>,
     process: Option<Group>,
 }
 
 impl PrivatePostgres {
     /// `initdb`, then start. The newest installed version is used.
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with settings of the caller's, such as `track_commit_timestamp=on`.
+    pub(crate) fn start_with(settings: &[&str]) -> Self {
         let bin = fs::read_dir("/usr/lib/postgresql")
             .expect("Debian's postgresql package (./tests/run installs it)")
             .filter_map(|entry| Some(entry.ok()?.path().join("bin")))
@@ -121,6 +127,7 @@ impl PrivatePostgres {
             dir,
             bin,
             port: free_port(),
+            settings: settings.iter().map(|&setting| setting.to_owned()).collect(),
             process: None,
         };
         if let Some((uid, gid)) = postgres_user() {
@@ -159,7 +166,8 @@ impl PrivatePostgres {
             .arg("-D")
             .arg(self.data())
             .args(["-p", &port, "-c", "listen_addresses=127.0.0.1"])
-            .args(["-c", "unix_socket_directories=", "-c", "max_connections=100"]);
+            .args(["-c", "unix_socket_directories=", "-c", "max_connections=100"])
+            .args(self.settings.iter().flat_map(|setting| ["-c", setting]));
         // A postmaster killed with -9 leaves its lock file behind; the test knows that it is dead.
         drop(fs::remove_file(self.data().join("postmaster.pid")));
         self.process = Some(Group::spawn(&mut command, &log));
@@ -185,6 +193,16 @@ impl PrivatePostgres {
     /// Its port.
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The first of its processes, while it runs.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(|group| group.0.id())
+    }
+
+    /// The folder of all its files.
+    pub(crate) fn folder(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Where to connect.
@@ -286,6 +304,11 @@ impl PrivateRabbitmq {
         self.port
     }
 
+    /// The first of its processes, while it runs.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(|group| group.0.id())
+    }
+
     /// Where to connect.
     pub(crate) fn url(&self) -> String {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port)
@@ -329,10 +352,12 @@ impl Drop for PrivateRabbitmq {
 #[test]
 fn private_servers_come_up_die_and_come_back() {
     let mut postgres = PrivatePostgres::start();
+    assert!(postgres.pid().is_some() && postgres.folder().is_dir());
     postgres.kill();
     assert!(TcpStream::connect(("127.0.0.1", postgres.port())).is_err());
     postgres.restart();
     let mut rabbitmq = PrivateRabbitmq::start();
+    assert!(rabbitmq.pid().is_some());
     rabbitmq.kill();
     rabbitmq.wipe();
     rabbitmq.restart();
