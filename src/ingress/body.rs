@@ -26,7 +26,8 @@ pub(super) enum NoBody {
 /// The bytes, exactly as sent.
 pub(super) async fn read(mut body: Body, max: usize, time: Duration) -> Result<Bytes, NoBody> {
     let read = tokio::time::timeout(time, async {
-        let mut whole = BytesMut::new();
+        // A notification usually comes in one frame: that one is passed on as it is, without a copy.
+        let (mut only, mut joined) = (Bytes::new(), BytesMut::new());
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else {
                 return Err(NoBody::Broken);
@@ -34,12 +35,18 @@ pub(super) async fn read(mut body: Body, max: usize, time: Duration) -> Result<B
             let Ok(data) = frame.into_data() else {
                 continue;
             };
-            if whole.len().saturating_add(data.len()) > max {
+            let length = only.len().saturating_add(joined.len());
+            if length.saturating_add(data.len()) > max {
                 return Err(NoBody::TooLarge);
             }
-            whole.extend_from_slice(&data);
+            if length == 0 {
+                only = data;
+            } else {
+                joined.extend_from_slice(&std::mem::take(&mut only));
+                joined.extend_from_slice(&data);
+            }
         }
-        Ok(whole.freeze())
+        Ok(if joined.is_empty() { only } else { joined.freeze() })
     });
     let read = read.await.unwrap_or(Err(NoBody::TooSlow));
     if read == Err(NoBody::TooLarge) {

@@ -5,7 +5,9 @@
 //! connection is lost while nobody knows whether the commit happened, everybody in the batch is told to come
 //! again: what was committed after all is then a duplicate.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use metrics::{gauge, histogram};
 use tokio::sync::{Mutex, mpsc};
@@ -14,13 +16,13 @@ use tokio::time::Instant;
 use super::quarantine::Quarantine;
 use super::recorder::{RecorderOptions, Unrecorded, Waiting};
 use crate::crash;
-use crate::event::{AttentionCode, Event, EventId};
+use crate::event::{AttentionCode, Event, EventId, ProviderName};
 use crate::store::attention::{self, NewAttention};
 use crate::store::events::{BATCH_BYTES, batch_bytes};
 use crate::store::outbox::{CLAIM, Handoff};
 use crate::store::{Recorded, Repeat, Store, StoreError};
 use crate::telemetry::metrics::names;
-use crate::time::Clock;
+use crate::time::{Clock, Timestamp};
 
 /// The one who commits.
 #[derive(Debug)]
@@ -95,10 +97,10 @@ impl Committer {
     async fn answer(&self, part: Vec<Waiting>, fresh: Vec<bool>) {
         let count = u32::try_from(part.len()).unwrap_or(u32::MAX);
         histogram!(names::BATCH_EVENTS).record(f64::from(count));
+        note_last_events(&part, &fresh);
         let mut repeats = Vec::new();
         for (waiting, fresh) in std::iter::zip(part, fresh) {
             if fresh {
-                note_last_event(&waiting.event);
                 tell(waiting, Ok(Recorded::Fresh));
             } else {
                 repeats.push(waiting);
@@ -248,8 +250,19 @@ fn cause(error: &StoreError) -> Option<String> {
     std::error::Error::source(error).map(ToString::to_string)
 }
 
-fn note_last_event(event: &Event) {
-    let micros = u64::try_from(event.received_at.micros()).unwrap_or_default();
-    gauge!(names::LAST_EVENT, "provider" => event.provider.as_str(), "account" => event.account.clone())
-        .set(std::time::Duration::from_micros(micros).as_secs_f64());
+/// The arrival of each account's last event in a batch: one look-up for an account, not for an event.
+fn note_last_events(part: &[Waiting], fresh: &[bool]) {
+    let mut last: BTreeMap<(ProviderName, &str), Timestamp> = BTreeMap::new();
+    for (waiting, _) in std::iter::zip(part, fresh).filter(|(_, fresh)| **fresh) {
+        let event = &waiting.event;
+        let latest = last
+            .entry((event.provider, &event.account))
+            .or_insert(event.received_at);
+        *latest = event.received_at.max(*latest);
+    }
+    for ((provider, account), at) in last {
+        let micros = u64::try_from(at.micros()).unwrap_or_default();
+        gauge!(names::LAST_EVENT, "provider" => provider.as_str(), "account" => account.to_owned())
+            .set(Duration::from_micros(micros).as_secs_f64());
+    }
 }

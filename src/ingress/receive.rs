@@ -7,13 +7,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::Method;
-use metrics::{counter, gauge, histogram};
 use tokio::time::Instant;
 
 use super::{Ingress, Unrecorded, body, origin, reply};
@@ -21,7 +19,6 @@ use crate::crash;
 use crate::event::{Notification, ProviderName};
 use crate::provider::{Reason, Refusal, Registered, Verdict, Verified};
 use crate::store::Recorded;
-use crate::telemetry::metrics::names;
 
 /// Answers any request to the public listener.
 pub(super) async fn receive(State(ingress): State<Ingress>, request: Request) -> Response {
@@ -42,8 +39,7 @@ pub(super) async fn receive(State(ingress): State<Ingress>, request: Request) ->
     };
     drop(registry);
     let response = ingress.answer(&account, request).await;
-    histogram!(names::ACK_SECONDS, "provider" => account.provider.as_str())
-        .record(began.elapsed().as_secs_f64());
+    account.meters.answered(began.elapsed());
     response
 }
 
@@ -60,14 +56,14 @@ impl Ingress {
         let (head, request_body) = request.into_parts();
         let permit = self.in_flight.try_acquire();
         if permit.is_err() || self.health.is_draining() {
-            count(account, "unavailable", "none");
+            account.meters.count("unavailable", "none");
             return reply::verdict(account, Verdict::Unavailable, reply::unread(&head.headers));
         }
         let body = match self.body(request_body).await {
             Ok(body) => body,
             Err(why) => {
                 tracing::info!(provider = %account.provider, account = account.account, ?why, "no body");
-                count(account, "refused", "no_body");
+                account.meters.count("refused", "no_body");
                 return reply::no_body(why);
             }
         };
@@ -97,19 +93,12 @@ impl Ingress {
         notification: &Notification,
         verified: Verified,
     ) -> Verdict {
+        let received_at = notification.received_at;
         if let Some(signed_at) = verified.signed_at {
-            let offset = notification.received_at.micros_since(signed_at);
-            gauge!(names::CLOCK_OFFSET, "provider" => account.provider.as_str()).set(seconds(offset));
+            account.meters.clock_offset(received_at, signed_at);
         }
-        gauge!(
-            names::KEY_LAST_VERIFIED,
-            "provider" => account.provider.as_str(),
-            "account" => account.account.clone(),
-            "key" => verified.key_id.clone()
-        )
-        .set(seconds(notification.received_at.micros()));
-        self.key_uses
-            .note(account, &verified.key_id, notification.received_at);
+        account.meters.key_verified(&verified.key_id, received_at);
+        self.key_uses.note(account, &verified.key_id, received_at);
         let event = Arc::new(account.event(notification, verified));
         let key = event.key.clone();
         match self.recorder.record(event).await {
@@ -123,15 +112,15 @@ impl Ingress {
                         "conflict"
                     }
                 };
-                count(account, outcome, "none");
+                account.meters.count(outcome, "none");
                 Verdict::Accepted
             }
             Err(Unrecorded::Unrecordable) => {
-                count(account, "refused", Reason::Unrecordable.as_str());
+                account.meters.count("refused", Reason::Unrecordable.as_str());
                 Reason::Unrecordable.verdict()
             }
             Err(Unrecorded::Overloaded | Unrecorded::Unavailable) => {
-                count(account, "unavailable", "none");
+                account.meters.count("unavailable", "none");
                 Verdict::Unavailable
             }
         }
@@ -139,7 +128,7 @@ impl Ingress {
 
     fn refuse(&self, account: &Registered, notification: &Notification, refusal: &Refusal) -> Verdict {
         let Refusal { reason, detail } = refusal;
-        count(account, "refused", reason.as_str());
+        account.meters.count("refused", reason.as_str());
         if *reason == Reason::Probe {
             tracing::debug!(provider = %account.provider, account = account.account, "signature probe refused, as it should be");
         } else {
@@ -155,23 +144,6 @@ impl Ingress {
         self.quarantine.keep(account, notification, refusal);
         reason.verdict()
     }
-}
-
-fn count(account: &Registered, outcome: &'static str, reason: &'static str) {
-    counter!(
-        names::NOTIFICATIONS,
-        "provider" => account.provider.as_str(),
-        "account" => account.account.clone(),
-        "outcome" => outcome,
-        "reason" => reason
-    )
-    .increment(1);
-}
-
-/// Microseconds as seconds, with their sign.
-fn seconds(micros: i64) -> f64 {
-    let size = Duration::from_micros(micros.unsigned_abs()).as_secs_f64();
-    if micros < 0 { size.copysign(-1.0) } else { size }
 }
 
 #[cfg(test)]

@@ -106,7 +106,9 @@ pub(super) fn compact(text: &str) -> Vec<u8> {
         escaped = in_string && *byte == b'\\' && !escaped;
         !insignificant
     };
-    text.bytes().filter(keep).collect()
+    let mut kept = Vec::with_capacity(text.len());
+    kept.extend(text.bytes().filter(keep));
+    kept
 }
 
 /// A string, borrowed where it has no escapes.

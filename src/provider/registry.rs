@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::{Explanation, Provider, Reason, Refusal, Step, Verified, build};
 use crate::config::{Account, AccountProblem, AccountState};
 use crate::event::{Event, Notification, ProviderName, Reading};
+use crate::telemetry::AccountMeters;
 
 /// One account with its scheme.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct Registered {
     pub state: AccountState,
     /// The scheme.
     pub scheme: Box<dyn Provider>,
+    /// What is counted of its notifications.
+    pub meters: AccountMeters,
 }
 
 /// Every account, by provider and name.
@@ -60,7 +63,9 @@ impl Registry {
         for account in accounts {
             match build(account) {
                 Ok(scheme) => {
+                    let key_ids = scheme.keys().into_iter().map(|key| key.id);
                     let registered = Registered {
+                        meters: AccountMeters::new(account.provider(), &account.name, key_ids),
                         provider: account.provider(),
                         account: account.name.clone(),
                         merchant: account.merchant.clone(),

@@ -3,11 +3,13 @@
 //! Every flow may use this module and it uses none of them: a flow reports here, `api` shows it. Names of
 //! metrics stand in one list ([`metrics`]), so that a dashboard can be written from one page.
 
+mod account;
 mod causes;
 pub mod health;
 pub mod logs;
 pub mod metrics;
 
+pub use account::AccountMeters;
 pub use causes::causes;
 pub use health::{BrokerState, Health, OutboxState};
 pub use metrics::Metrics;

@@ -15,6 +15,7 @@ use payhook::provider::{
 use payhook::relay::{Relay, RelayOptions};
 use payhook::store::outbox::{Bell, CLAIM, Handoff};
 use payhook::store::{Store, StoreOptions};
+use payhook::telemetry::AccountMeters;
 use payhook::time::{Clock, Timestamp};
 use payhook::worker::{Tally, Worker, WorkerOptions, WorkerParts};
 use tokio::sync::mpsc;
@@ -95,6 +96,7 @@ fn parts(store: &Store, broker: Broker, bell: &Bell) -> (WorkerParts, mpsc::Send
         merchant: "default".to_owned(),
         state: AccountState::Active,
         scheme: Box::new(Scripted),
+        meters: AccountMeters::new(ProviderName::Stripe, "shop", []),
     };
     let registry = Registry::from_iter([registered]);
     let (handoffs, received) = mpsc::channel(1024);
