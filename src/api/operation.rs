@@ -29,6 +29,9 @@ use crate::orders::apply::ApplyError;
 use crate::provider::json;
 use crate::store::{Store, StoreError, Tx};
 
+/// The longest answer that is kept, in bytes: a whole order, with a history of some ten thousand lines.
+const MAX_ANSWER: usize = 4 * 1024 * 1024;
+
 /// A call that changes something, before it is carried out.
 #[derive(Debug)]
 pub(super) struct Operation<T> {
@@ -156,6 +159,7 @@ impl<T> Operation<T> {
 pub fn keys(store: &Store, expiry: Duration, tasks: &TaskTracker) -> Keys {
     let options = Options {
         expiry,
+        max_answer: MAX_ANSWER,
         ..Options::default()
     };
     let pool = match store {

@@ -250,6 +250,20 @@ on_both_stores! {
         assert_eq!(audit, ["order.close the shelf is empty", "order.close "]);
     }
 
+    async fn an_order_with_a_long_history_is_answered_whole(fresh) {
+        let api = Api::signed(&fresh);
+        api.done("/v1/orders", &at("LONG", 100)).await;
+        let line = format!("('default', 'LONG', 7, 'payment_processing', 'stale', '{}', 'pending', 'pending')", "x".repeat(400));
+        let lines = vec![line; 1000].join(", ");
+        fresh.by_hand(&format!("insert into order_history (merchant, order_id, at, fact, outcome, reason, status_before, status_after)
+            values {lines}")).await.unwrap();
+        let first = api.post(OPERATOR, &close_path("LONG"), "k", &json!({})).await;
+        assert_eq!(first.status, StatusCode::OK, "{}", first.text());
+        assert_eq!(first.document()["history"].as_array().unwrap().len(), 1002);
+        let again = api.post(OPERATOR, &close_path("LONG"), "k", &json!({})).await;
+        assert_eq!((again.text() == first.text(), &again.headers["idempotent-replayed"]), (true, &"true".parse().unwrap()));
+    }
+
     async fn nobody_closes_what_is_not_there_or_not_theirs(fresh) {
         let api = Api::parking(&fresh);
         api.told(&paid("PARKED", 100)).await;
