@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use sqlx::{PgConnection, PgPool, Row, SqliteConnection, SqlitePool};
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::claim::{
@@ -45,12 +46,16 @@ macro_rules! on {
     };
 }
 
+/// So many claims at a time: a storm on one key waits here, not for the pool's connections, which others need.
+const CLAIMS_AT_ONCE: usize = 4;
+
 /// The keys of one service.
 #[derive(Clone, Debug)]
 pub struct Keys {
     pool: Pool,
     options: Options,
     pace: std::sync::Arc<Pace>,
+    turns: std::sync::Arc<Semaphore>,
     pub(super) tasks: TaskTracker,
 }
 
@@ -62,6 +67,7 @@ impl Keys {
             pool,
             options,
             pace,
+            turns: std::sync::Arc::new(Semaphore::new(CLAIMS_AT_ONCE)),
             tasks,
         }
     }
@@ -82,6 +88,8 @@ impl Keys {
         fingerprint: &[u8; 32],
         effect: Effect,
     ) -> Result<Claim, KeysError> {
+        // Nobody closes it; without a turn the pool alone would decide, as it would without this.
+        let _turn = self.turns.acquire().await.ok();
         let id = scope.id();
         if let Some(known) = self.look(&id, fingerprint).await? {
             return Ok(known);
