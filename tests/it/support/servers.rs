@@ -9,21 +9,40 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+/// Where the ports that [`free_port`] gives out begin.
+const LOWEST_PORT: u32 = 10_000;
+
 /// How long a server may take to come up on a busy two-core machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A port that was free a moment ago.
+/// A port that is free, that this process has not given out before, and that the kernel gives to nobody: a server
+/// may take ten seconds to listen and is killed and started again on the same port, and a port of the range for
+/// `bind(0)` and for outgoing connections would meanwhile be taken by another test.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let kernels = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let first: u32 = kernels
+        .split_whitespace()
+        .next()
+        .and_then(|port| port.parse().ok())
+        .unwrap_or(32_768);
+    let ours = LOWEST_PORT..first.max(LOWEST_PORT + 1);
+    let width = ours.end - ours.start;
+    (0..width)
+        .find_map(|_| {
+            // Another run beside this one starts somewhere else.
+            let nth = GIVEN.fetch_add(1, Ordering::Relaxed);
+            let port = ours.start + (process::id().wrapping_mul(97).wrapping_add(nth)) % width;
+            let port = u16::try_from(port).ok()?;
+            TcpListener::bind(("127.0.0.1", port)).ok().map(|_| port)
+        })
+        .expect("a free port below the kernel's own range")
 }
 
 /// A process in its own group.
