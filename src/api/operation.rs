@@ -77,7 +77,7 @@ impl<T: DeserializeOwned + Send> Operation<T> {
     ) -> Result<Self, Problem> {
         let bytes = Bytes::from_request(request, state)
             .await
-            .map_err(|rejection| Problem::validation(rejection.body_text()))?;
+            .map_err(|rejection| Problem::new(rejection.status(), Code::Validation, rejection.body_text()))?;
         let value = document(&bytes)?;
         let fingerprint = fingerprint(&scope.method, &scope.path, Some(&value))
             .map_err(|problem| Problem::validation(problem.to_string()))?;
@@ -151,19 +151,26 @@ impl<T> Operation<T> {
     {
         let Self { operator, body, call } = self;
         let work = || work(operator, body);
-        once_in_steps::<Store, _>(&state.keys, call, word, work).await
+        let response = once_in_steps::<Store, _>(&state.keys, call, word, work).await;
+        state.bell.ring();
+        response
     }
 }
 
-/// The keys of calls on `store`, in the same database as what the calls write; answers are kept for `expiry`.
+/// The keys of calls on `store`, in the same database as what the calls write; answers are kept for `expiry`. Calls
+/// take at most half of the store's connections.
 pub fn keys(store: &Store, expiry: Duration, tasks: &TaskTracker) -> Keys {
-    let options = Options {
+    let mut options = Options {
         expiry,
         max_answer: MAX_ANSWER,
         ..Options::default()
     };
     let pool = match store {
-        Store::Postgres(pool) => Pool::Postgres(pool.clone()),
+        Store::Postgres(pool) => {
+            let most = pool.options().get_max_connections();
+            options.at_once = usize::try_from(most / 2).unwrap_or(options.at_once);
+            Pool::Postgres(pool.clone())
+        }
         Store::Sqlite(pools) => Pool::Sqlite(pools.writer.clone()),
     };
     Keys::new(pool, options, tasks.clone())
@@ -172,7 +179,7 @@ pub fn keys(store: &Store, expiry: Duration, tasks: &TaskTracker) -> Keys {
 /// Reads a `reason`: whoever changes something says why, for the audit.
 pub(super) fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
-    if text.trim().is_empty() {
+    if text.chars().all(|c| c.is_whitespace() || c.is_control()) {
         return Err(D::Error::custom("`reason` must say why, for the audit"));
     }
     Ok(storable(&text).into_owned())

@@ -18,6 +18,11 @@ pub struct Options {
     pub max_answer: usize,
     /// New keys a second for one caller, and how many at once.
     pub pace: (u32, u32),
+    /// How many calls are carried out at the same time. Each holds a connection of the pool, perhaps waiting for
+    /// a row that all of them change: leave some to others. The rest wait for their turn.
+    pub at_once: usize,
+    /// How long a call waits for its turn before it is told to come again.
+    pub turn_timeout: Duration,
 }
 
 impl Default for Options {
@@ -27,6 +32,8 @@ impl Default for Options {
             expiry: Duration::from_hours(7 * 24),
             max_answer: 256 * 1024,
             pace: (50, 200),
+            at_once: 8,
+            turn_timeout: Duration::from_secs(5),
         }
     }
 }

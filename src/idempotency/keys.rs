@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use sqlx::{PgConnection, PgPool, Row, SqliteConnection, SqlitePool};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::task::TaskTracker;
 
 use super::claim::{
@@ -46,9 +46,6 @@ macro_rules! on {
     };
 }
 
-/// So many claims at a time: a storm on one key waits here, not for the pool's connections, which others need.
-const CLAIMS_AT_ONCE: usize = 4;
-
 /// The keys of one service.
 #[derive(Clone, Debug)]
 pub struct Keys {
@@ -63,11 +60,12 @@ impl Keys {
     /// The keys in `pool`. `tasks` outlives the requests: an attempt whose caller hangs up still ends.
     pub fn new(pool: Pool, options: Options, tasks: TaskTracker) -> Self {
         let pace = std::sync::Arc::new(Pace::new(options.pace.0, options.pace.1));
+        let turns = std::sync::Arc::new(Semaphore::new(options.at_once.max(1)));
         Self {
             pool,
             options,
             pace,
-            turns: std::sync::Arc::new(Semaphore::new(CLAIMS_AT_ONCE)),
+            turns,
             tasks,
         }
     }
@@ -80,6 +78,12 @@ impl Keys {
         }
     }
 
+    /// Waits until one more call may use a connection; `None`: not in time.
+    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        let turn = tokio::time::timeout(self.options.turn_timeout, self.turns.acquire()).await;
+        turn.ok().and_then(Result::ok)
+    }
+
     /// Claims the key for one attempt. A commit of its own: no racer waits on it, and none holds a connection
     /// while another works.
     pub async fn claim(
@@ -88,8 +92,6 @@ impl Keys {
         fingerprint: &[u8; 32],
         effect: Effect,
     ) -> Result<Claim, KeysError> {
-        // Nobody closes it; without a turn the pool alone would decide, as it would without this.
-        let _turn = self.turns.acquire().await.ok();
         let id = scope.id();
         if let Some(known) = self.look(&id, fingerprint).await? {
             return Ok(known);

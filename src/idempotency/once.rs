@@ -185,6 +185,10 @@ where
     W: FnOnce() -> F + Send,
     F: Future<Output = Result<(T::Tx, Answer), Undone<T::Error>>> + Send,
 {
+    // Before the claim: whoever gets no turn leaves nothing behind.
+    let Some(_turn) = keys.turn().await else {
+        return Err((Refusal::Unavailable, Some(Duration::from_secs(1))));
+    };
     let claim = keys
         .claim(&call.scope, &call.fingerprint, call.effect)
         .await

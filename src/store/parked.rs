@@ -1,7 +1,7 @@
 //! Events that have waited too long for their order: shown to a human, once each. They go on waiting, and are
-//! applied whenever what they wait for comes.
+//! applied whenever what they wait for comes; then nobody need look any more.
 
-use sqlx::FromRow;
+use sqlx::{FromRow, QueryBuilder};
 
 use super::attention::{self, NewAttention};
 use super::history::parked_orders;
@@ -14,6 +14,9 @@ const OVERDUE: &str = "select e.id, e.merchant, e.provider, e.account, e.order_i
      where o.outcome = 'parked' and o.decided_at < $1 and not exists (select 1 from attention a \
      where a.merchant = e.merchant and a.code = 'parked_too_long' and a.source = e.id) \
      order by o.decided_at limit 100";
+
+const SETTLE: &str = "update attention set state = 'resolved', resolution = 'resolved_itself', resolved_by = 'payhook', \
+     resolution_reason = 'what the event had waited for has come', resolved_at = ";
 
 #[derive(FromRow)]
 struct Row {
@@ -70,4 +73,22 @@ pub async fn raise_overdue(tx: &mut Tx, since: Timestamp, now: Timestamp) -> Res
         attention::raise(tx, &item, now).await?;
     }
     Ok(found)
+}
+
+/// Resolves the items about `events`, which have waited and were applied now.
+pub async fn settle_overdue(tx: &mut Tx, events: &[EventId], now: Timestamp) -> Result<(), StoreError> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    Ok(on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(SETTLE);
+        sql.push_bind(now.micros());
+        sql.push(" where code = 'parked_too_long' and state = 'open' and event_id in (");
+        let mut list = sql.separated(", ");
+        for event in events {
+            list.push_bind(event.as_str());
+        }
+        sql.push(")");
+        sql.build().execute(conn).await.map(drop)
+    })?)
 }

@@ -2,6 +2,8 @@
 //!
 //! A payment that differs needs a human; a second registration that differs is refused.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -21,11 +23,16 @@ use crate::api::problem::{Code, Problem};
 use crate::event::text::{MAX_ID, id};
 use crate::event::{Currency, Money};
 use crate::idempotency::{Answer, Withdrawn};
-use crate::orders::apply::{Registration, register as apply};
+use crate::orders::apply::{ApplyError, Registration, register as apply};
 use crate::store::Tx;
 use crate::store::audit::{self, Deed};
 use crate::store::orders::OrderKey;
 use crate::store::view::OrderView;
+
+/// How often a registration is tried that meets the order's payments.
+const TRIES: u32 = 8;
+/// The longest pause before the next try.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The order, as its merchant knows it.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -102,24 +109,44 @@ fn described() -> Object {
 pub(in crate::api) async fn register(State(state): State<ApiState>, operation: Operation<Wish>) -> Response {
     let run = state.clone();
     operation
-        .once(&state, move |tx, operator, wish| {
-            carry_out(tx, run, operator, wish).boxed()
+        .once_in_steps(&state, move |operator, wish| {
+            until_settled(run, operator, wish).boxed()
         })
         .await
 }
 
-async fn carry_out(
-    tx: &mut Tx,
-    state: ApiState,
-    operator: Operator,
-    wish: Wish,
-) -> Result<Answer, Withdrawn> {
-    let Wish { order_id, amount } = wish;
+/// The order's first payment may link its trade between our look at the trades and our lock on the order. Then
+/// nothing was written, and a transaction that begins now sees that trade.
+async fn until_settled(state: ApiState, operator: Operator, wish: Wish) -> Result<(Tx, Answer), Withdrawn> {
     let order = OrderKey {
         merchant: operator.merchant,
-        order_id,
+        order_id: wish.order_id,
     };
-    let status = match apply(tx, &order, amount, &state.policy, state.clock.now()).await? {
+    let mut tries = 1;
+    loop {
+        let mut tx = state.store.begin().await?;
+        match apply(&mut tx, &order, wish.amount, &state.policy, state.clock.now()).await {
+            Err(ApplyError::Contended) if tries < TRIES => {
+                tries += 1;
+                drop(tx);
+                tokio::time::sleep(PAUSE.mul_f64(rand::random())).await;
+            }
+            ended => {
+                let answer = told(&mut tx, &operator.name, &order, wish.amount, ended?).await?;
+                return Ok((tx, answer));
+            }
+        }
+    }
+}
+
+async fn told(
+    tx: &mut Tx,
+    actor: &str,
+    order: &OrderKey,
+    amount: Money,
+    registration: Registration,
+) -> Result<Answer, Withdrawn> {
+    let status = match registration {
         Registration::Other(known) => {
             let detail = format!("the order is registered at {known}");
             return Ok(refusal(&Problem::new(
@@ -132,7 +159,7 @@ async fn carry_out(
         Registration::New => {
             let deed = Deed {
                 merchant: &order.merchant,
-                actor: &operator.name,
+                actor,
                 action: "order.register",
                 reason: "",
                 details: json!({ "order_id": order.order_id, "amount": amount }),
@@ -141,5 +168,5 @@ async fn carry_out(
             StatusCode::CREATED
         }
     };
-    Ok(answer(status, &shown(tx, &order).await?)?)
+    Ok(answer(status, &shown(tx, order).await?)?)
 }

@@ -78,6 +78,8 @@ pub(super) struct Writes {
     pub(super) entries: Vec<NewEntry>,
     pub(super) history: Vec<Line>,
     pub(super) outcomes: BTreeMap<String, NewOutcome>,
+    /// The events among them that were parked.
+    pub(super) had_waited: BTreeSet<EventId>,
     pub(super) concerns: BTreeSet<(EventId, OrderKey)>,
     pub(super) attention: Vec<NewAttention>,
     pub(super) resolved: Vec<(Concern, &'static str)>,

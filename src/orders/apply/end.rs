@@ -206,8 +206,12 @@ impl Book {
 
     pub(super) fn decide(&mut self, event_id: Option<&EventId>, outcome: Outcome, reason: &str) {
         let Some(event_id) = event_id else { return };
-        self.ended
+        let before = self
+            .ended
             .insert(event_id.as_str().to_owned(), outcome.as_str().to_owned());
+        if before.as_deref() == Some(Outcome::Parked.as_str()) {
+            self.writes.had_waited.insert(event_id.clone());
+        }
         let decided = NewOutcome {
             event_id: event_id.clone(),
             outcome: outcome.as_str(),

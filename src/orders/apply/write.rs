@@ -1,16 +1,18 @@
 //! Writes what a batch changed: trades, ledger, orders version by version, history, attention, outcomes, and
 //! the messages that tell of it.
 
+use super::Outcome;
 use super::book::{Book, Order};
 use super::message::message;
 use super::words::Line;
+use crate::event::EventId;
 use crate::orders::transition::{Standing, transitions};
 use crate::store::attention::{self, Resolution};
 use crate::store::history::{self, NewHistory};
 use crate::store::orders::{OrderKey, OrderRow};
 use crate::store::trades::TradeRow;
 use crate::store::view::{Reader, views};
-use crate::store::{StoreError, Tx, ledger, messages, orders, trades};
+use crate::store::{StoreError, Tx, ledger, messages, orders, parked, trades};
 use crate::time::Timestamp;
 
 /// The versions that an order goes through in this transaction, each after the one before.
@@ -34,6 +36,13 @@ pub(super) async fn write(tx: &mut Tx, book: Book, now: Timestamp) -> Result<(),
     history::insert(tx, &lines, now).await?;
     let outcomes: Vec<_> = book.writes.outcomes.into_values().collect();
     history::decide(tx, &outcomes, now).await?;
+    let came: Vec<EventId> = outcomes
+        .into_iter()
+        .filter(|decided| decided.outcome != Outcome::Parked.as_str())
+        .map(|decided| decided.event_id)
+        .filter(|event| book.writes.had_waited.contains(event))
+        .collect();
+    parked::settle_overdue(tx, &came, now).await?;
     let concerns: Vec<_> = book.writes.concerns.into_iter().collect();
     history::concern(tx, &concerns).await?;
     let mut raised = book.writes.attention;
