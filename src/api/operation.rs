@@ -77,7 +77,7 @@ impl<T: DeserializeOwned + Send> Operation<T> {
     ) -> Result<Self, Problem> {
         let bytes = Bytes::from_request(request, state)
             .await
-            .map_err(|rejection| Problem::new(rejection.status(), Code::Validation, rejection.body_text()))?;
+            .map_err(|rejection| unread(rejection.status(), rejection.body_text()))?;
         let value = document(&bytes)?;
         let fingerprint = fingerprint(&scope.method, &scope.path, Some(&value))
             .map_err(|problem| Problem::validation(problem.to_string()))?;
@@ -96,6 +96,11 @@ impl<T: DeserializeOwned + Send> Operation<T> {
         };
         Ok(Self { operator, body, call })
     }
+}
+
+/// A body that could not be read whole: it is too large, or was cut off.
+pub(super) fn unread(status: StatusCode, why: impl Into<String>) -> Problem {
+    Problem::new(status, Code::Validation, why)
 }
 
 /// A filter, in which nothing is left empty: a variable that was not set must not come to mean "everything".

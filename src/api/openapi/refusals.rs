@@ -16,7 +16,7 @@ use utoipa::openapi::schema::{AllOfBuilder, Components, ObjectBuilder, Type};
 use utoipa::openapi::{Ref, RefOr, Schema};
 use utoipa::{IntoResponses, PartialSchema as _, ToSchema as _};
 
-use crate::api::operation::worded;
+use crate::api::operation::{unread, worded};
 use crate::api::problem::{Code, Document, PROBLEM_JSON, Problem};
 use crate::config::Scope;
 use crate::idempotency::{KeyProblem, Refusal};
@@ -77,6 +77,10 @@ pub(super) fn add_of_keys(operation: &mut Operation) {
     for problem in [KeyProblem::Missing, KeyProblem::Malformed] {
         add(operation, &problem.into());
     }
+    add(
+        operation,
+        &unread(StatusCode::PAYLOAD_TOO_LARGE, "length limit exceeded"),
+    );
     for refusal in [
         Refusal::InProgress,
         Refusal::Reused,

@@ -144,6 +144,8 @@ on_both_stores! {
             assert_eq!(answer.problem(), (400, "validation".to_owned()), "{body}");
             assert_eq!(answer.headers["idempotency-key"], "one");
         }
+        let long = api.post(OPERATOR, "/v1/orders", "one", &at(&"x".repeat(65 * 1024), 1)).await;
+        assert_eq!(long.problem(), (413, "validation".to_owned()));
         assert_eq!(fresh.number("select count(*) from orders").await, 0);
         assert_eq!(api.post(OPERATOR, "/v1/orders", "one", &at("O", 1)).await.status, StatusCode::CREATED);
         // Used from now on: whatever else it is sent with, that is what is wrong.
