@@ -108,6 +108,12 @@ impl EventId {
         Self(new_id(at))
     }
 
+    /// What no id of an event that arrived at `at` or later is less than: its first 48 bits, the milliseconds.
+    pub fn least(at: Timestamp) -> String {
+        let millis = u64::try_from(at.micros().div_euclid(1000)).unwrap_or_default() & 0xffff_ffff_ffff;
+        format!("{:08x}-{:04x}", millis >> 16, millis & 0xffff)
+    }
+
     /// An id read back from the store or given by a caller; any text is allowed, it just finds nothing.
     pub fn from_text(text: impl Into<String>) -> Self {
         Self(text.into())

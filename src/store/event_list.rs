@@ -2,12 +2,17 @@
 //!
 //! Newest first; a page goes on below the last id of the page before. Everything is one merchant's. The bodies
 //! stay where they are: see [`Store::event_raw`].
+//!
+//! Each filter finds its page by an index that is in the order of the page, however many events there are and
+//! however few of them match. Moments are ranges of ids, which begin with the moment of arrival.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use serde::Serialize;
 use sqlx::{Database, Encode, FromRow, QueryBuilder, Type};
 
+use super::event_kinds::Kind;
 use super::event_row::money;
 use super::{Store, StoreError, on_pool};
 use crate::event::{EventId, Money, ProviderName};
@@ -18,6 +23,9 @@ const SELECT: &str = "select e.id, e.event_key, e.provider, e.account, e.merchan
     e.received_at, o.outcome, o.reason as outcome_reason, \
     (select count(*) from deliveries d where d.event_id = e.id) as duplicates \
     from events e left join event_outcomes o on o.event_id = e.id where e.merchant = ";
+
+const IDS: &str =
+    "select e.id from events e left join event_outcomes o on o.event_id = e.id where e.merchant = ";
 
 /// In [`EventFilter::outcome`]: the events that have none yet.
 pub const UNFINISHED: &str = "none";
@@ -115,12 +123,33 @@ impl Store {
         before: Option<&EventId>,
         limit: i64,
     ) -> Result<Vec<EventView>, StoreError> {
+        let kinds = if filter.speaks_of_kinds() {
+            Some(self.event_kinds(filter).await?)
+        } else {
+            None
+        };
         let rows: Vec<ViewRow> = on_pool!(self, |pool| {
             let mut sql = QueryBuilder::new(SELECT);
             sql.push_bind(&filter.merchant);
-            narrow(&mut sql, filter);
-            if let Some(before) = before {
-                sql.push(" and e.id < ").push_bind(before.as_str());
+            match &kinds {
+                None => narrow_to_page(&mut sql, filter, before),
+                Some(kinds) => {
+                    // The page of each kind is read from the index; together they hold the page of all.
+                    sql.push(" and e.id in (");
+                    for (n, kind) in kinds.iter().enumerate() {
+                        sql.push(if n == 0 {
+                            "select id from ("
+                        } else {
+                            " union all select id from ("
+                        });
+                        sql.push(IDS).push_bind(&filter.merchant);
+                        push_kind(&mut sql, kind);
+                        narrow_to_page(&mut sql, filter, before);
+                        sql.push(" order by e.id desc limit ").push_bind(limit);
+                        sql.push(") as of_kind");
+                    }
+                    sql.push(if kinds.is_empty() { "'')" } else { ")" });
+                }
             }
             sql.push(" order by e.id desc limit ").push_bind(limit);
             sql.build_query_as().fetch_all(pool).await
@@ -141,11 +170,34 @@ impl Store {
     }
 }
 
+/// [`narrow`], and below `before`.
+fn narrow_to_page<'a, DB>(sql: &mut QueryBuilder<DB>, filter: &'a EventFilter, before: Option<&'a EventId>)
+where
+    DB: Database,
+    &'a str: Encode<'a, DB> + Type<DB>,
+    String: Encode<'a, DB> + Type<DB>,
+    i64: Encode<'a, DB> + Type<DB>,
+{
+    narrow(sql, filter);
+    push(sql, " and e.id < ", before.map(EventId::as_str));
+}
+
+fn push_kind<'a, DB>(sql: &mut QueryBuilder<DB>, kind: &'a Kind)
+where
+    DB: Database,
+    &'a str: Encode<'a, DB> + Type<DB>,
+{
+    push(sql, " and e.provider = ", Some(kind.provider.as_str()));
+    push(sql, " and e.account = ", Some(kind.account.as_str()));
+    push(sql, " and e.type = ", Some(kind.event_type.as_str()));
+}
+
 /// Adds the filter's conditions on `events e` and `event_outcomes o`, but for the merchant.
 pub(super) fn narrow<'a, DB>(sql: &mut QueryBuilder<DB>, filter: &'a EventFilter)
 where
     DB: Database,
     &'a str: Encode<'a, DB> + Type<DB>,
+    String: Encode<'a, DB> + Type<DB>,
     i64: Encode<'a, DB> + Type<DB>,
 {
     let texts = [
@@ -163,7 +215,8 @@ where
         push(sql, condition, value);
     }
     if filter.outcome.as_deref() == Some(UNFINISHED) {
-        sql.push(" and o.event_id is null");
+        // Whatever has not ended has its row in the outbox, which is short.
+        sql.push(" and o.event_id is null and e.id in (select id from outbox where kind = 'event')");
     }
     if let Some(order_id) = filter.order_id.as_deref() {
         // Two index lookups; an `or` over both tables would read every event.
@@ -175,7 +228,10 @@ where
         push(sql, " and order_id = ", Some(order_id));
         sql.push(")");
     }
+    push(sql, " and e.id >= ", filter.since.map(EventId::least));
     push(sql, " and e.received_at >= ", filter.since.map(Timestamp::micros));
+    let after = |until: Timestamp| EventId::least(until.plus(Duration::from_millis(1)));
+    push(sql, " and e.id < ", filter.until.map(after));
     push(sql, " and e.received_at < ", filter.until.map(Timestamp::micros));
 }
 

@@ -14,6 +14,7 @@ mod broker_queues;
 mod daemon_lock;
 pub mod dead_letters;
 mod error;
+mod event_kinds;
 mod event_list;
 mod event_row;
 pub mod events;

@@ -3,6 +3,7 @@
 mod attention;
 mod client;
 mod dead_letters;
+mod event_filters;
 mod events;
 mod feed;
 mod health;
@@ -190,14 +191,15 @@ impl Api {
     /// Every page of a list, `limit` at a time, as the values of `field`.
     async fn walk(&self, token: &str, path: &str, limit: u32, field: &str) -> Vec<String> {
         let mut seen = Vec::new();
-        let mut next = format!("{path}?limit={limit}");
+        let and = if path.contains('?') { '&' } else { '?' };
+        let mut next = format!("{path}{and}limit={limit}");
         loop {
             let page = self.json(token, &next).await;
             let items = page["items"].as_array().unwrap();
             assert!(items.len() <= usize::try_from(limit).unwrap());
             seen.extend(items.iter().map(|item| item[field].as_str().unwrap().to_owned()));
             match page["next_cursor"].as_str() {
-                Some(cursor) => next = format!("{path}?limit={limit}&cursor={cursor}"),
+                Some(cursor) => next = format!("{path}{and}limit={limit}&cursor={cursor}"),
                 None => return seen,
             }
         }
