@@ -6,6 +6,7 @@
 //! somebody else is refused. What finds no room is only counted and logged.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -19,6 +20,7 @@ use crate::event::{Event, Notification};
 use crate::provider::{Reason, Refusal, Registered, kept_headers};
 use crate::store::Store;
 use crate::store::quarantine::Quarantined;
+use crate::telemetry::Restraint;
 
 /// Most items between a refusal and the store.
 const ROOM: usize = 1024;
@@ -43,6 +45,7 @@ const REST: u32 = 4;
 pub struct Quarantine {
     queue: mpsc::Sender<(Quarantined, Place)>,
     room: Room,
+    unkept: Arc<Restraint>,
 }
 
 impl Quarantine {
@@ -53,6 +56,7 @@ impl Quarantine {
         Self {
             queue,
             room: Room::new(ROOM, ROOM_BYTES),
+            unkept: Arc::new(Restraint::new()),
         }
     }
 
@@ -97,8 +101,9 @@ impl Quarantine {
         let (provider, account, reason) = (item.provider, item.account.clone(), item.reason);
         let place = self.room.take(&item.sender, item.bytes());
         let kept = place.is_some_and(|place| self.queue.try_send((item, place)).is_ok());
-        if !kept {
-            tracing::warn!(%provider, account, reason, "no room in the quarantine's queue: counted, not kept");
+        if !kept && let Some(withheld) = self.unkept.pass() {
+            let withheld = (withheld > 0).then_some(withheld);
+            tracing::warn!(%provider, account, reason, withheld, "no room in the quarantine's queue: counted, not kept");
         }
     }
 }

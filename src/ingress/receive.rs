@@ -131,13 +131,14 @@ impl Ingress {
         account.meters.count("refused", reason.as_str());
         if *reason == Reason::Probe {
             tracing::debug!(provider = %account.provider, account = account.account, "signature probe refused, as it should be");
-        } else {
+        } else if let Some(withheld) = account.meters.refusals.pass() {
             tracing::warn!(
                 provider = %account.provider,
                 account = account.account,
                 %reason,
                 detail,
                 remote_addr = notification.remote_addr.map(tracing::field::display),
+                withheld = (withheld > 0).then_some(withheld),
                 "notification refused"
             );
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
+use super::Restraint;
 use super::metrics::names;
 use crate::event::ProviderName;
 use crate::time::Timestamp;
@@ -25,6 +26,8 @@ pub struct AccountMeters {
     clock_offset: OnceLock<Gauge>,
     usual: [OnceLock<Counter>; 2],
     keys: Vec<(String, OnceLock<Gauge>)>,
+    /// Of the log's lines about what was refused.
+    pub refusals: Restraint,
 }
 
 impl AccountMeters {
@@ -37,6 +40,7 @@ impl AccountMeters {
             clock_offset: OnceLock::new(),
             usual: [OnceLock::new(), OnceLock::new()],
             keys: key_ids.into_iter().map(|id| (id, OnceLock::new())).collect(),
+            refusals: Restraint::new(),
         }
     }
 

@@ -8,8 +8,10 @@ mod causes;
 pub mod health;
 pub mod logs;
 pub mod metrics;
+mod restraint;
 
 pub use account::AccountMeters;
 pub use causes::causes;
 pub use health::{BrokerState, Health, OutboxState};
 pub use metrics::Metrics;
+pub use restraint::Restraint;
