@@ -1,146 +1,15 @@
-//! `payhook orders list|show|register|close`: how orders stand, for one of them what happened and why, and what
-//! their merchant says of them.
-//!
-//! `show` answers at a glance: the status and what brought it about come first, then what needs a human, then
-//! the payments, every event with its reason, and every movement of money.
+//! How an order is printed: the status and what brought it about come first, then what needs a human, then the
+//! payments, every event with its reason, and every movement of money.
 
-use std::process::ExitCode;
-
-use clap::Subcommand;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::Globals;
-use super::client::Connection;
-use super::failure::Misuse;
-use super::listing::{Paging, Query, money, or_dash, show_page};
-use super::output::{Output, Table};
-use crate::event::{Currency, Money};
-
-/// Arguments of `orders`.
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Debug, Subcommand)]
-enum What {
-    /// List orders, newest first
-    List {
-        /// Only those that stand so; parked: those that wait for their registration
-        #[arg(long)]
-        state: Option<String>,
-        #[command(flatten)]
-        paging: Paging,
-        #[command(flatten)]
-        connection: Connection,
-    },
-    /// Show one order: how it stands, what happened to it, and why
-    Show {
-        /// The order's id
-        order_id: String,
-        #[command(flatten)]
-        connection: Connection,
-    },
-    /// Say what an order costs: a payment of another amount is held for a human
-    Register(Box<Register>),
-    /// Close an order that is not paid, for good
-    Close {
-        /// The order's id
-        order_id: String,
-        /// Why, for the audit
-        #[arg(long, default_value = "")]
-        reason: String,
-        #[command(flatten)]
-        connection: Connection,
-    },
-}
-
-#[derive(Debug, clap::Args)]
-struct Register {
-    /// The order's id
-    order_id: String,
-    #[command(flatten)]
-    price: Price,
-    /// Its currency, such as CNY
-    #[arg(long, value_parser = Currency::new)]
-    currency: Currency,
-    #[command(flatten)]
-    connection: Connection,
-}
-
-/// An amount in either of two ways.
-#[derive(Debug, clap::Args)]
-#[group(required = true, multiple = false)]
-struct Price {
-    /// As people write it: 88.88
-    #[arg(long)]
-    amount: Option<String>,
-    /// In minor units: 8888
-    #[arg(long)]
-    minor: Option<i64>,
-}
-
-impl Register {
-    fn body(&self) -> Result<Value, Misuse> {
-        let Self {
-            order_id, currency, ..
-        } = self;
-        let minor = match (&self.price.amount, self.price.minor) {
-            (Some(text), _) => {
-                let amount = Money::parse_decimal(text, *currency);
-                amount
-                    .map_err(|error| Misuse::usage(format!("{text} {currency}: {error}")))?
-                    .minor
-            }
-            (None, minor) => minor.unwrap_or_default(),
-        };
-        Ok(json!({"order_id": order_id, "amount": {"minor": minor, "currency": currency}}))
-    }
-}
-
-/// Runs it.
-pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCode> {
-    let mut out = globals.output();
-    match args.what {
-        What::List {
-            state,
-            paging,
-            connection,
-        } => {
-            let query = Query::new(&paging).with("state", state.as_deref());
-            let answer = connection.open(globals)?.get(&["orders"], query.pairs()).await?;
-            show_page(&mut out, &answer, "no orders", table)?;
-        }
-        What::Show { order_id, connection } => {
-            let answer = connection.open(globals)?.get(&["orders", &order_id], &[]).await?;
-            show(&mut out, &answer)?;
-        }
-        What::Register(wish) => {
-            let body = wish.body()?;
-            let answer = wish.connection.open(globals)?.post(&["orders"], &body).await?;
-            show(&mut out, &answer)?;
-        }
-        What::Close {
-            order_id,
-            reason,
-            connection,
-        } => {
-            let path = ["orders", &order_id, "close"];
-            let answer = connection
-                .open(globals)?
-                .post(&path, &json!({ "reason": reason }))
-                .await?;
-            show(&mut out, &answer)?;
-        }
-    }
-    Ok(ExitCode::SUCCESS)
-}
+use crate::cli::listing::{money, or_dash};
+use crate::cli::output::{Output, Table};
 
 /// What the tables show of an order.
 #[derive(Debug, Deserialize)]
-struct Row {
+pub(super) struct Row {
     merchant: String,
     order_id: String,
     status: String,
@@ -230,7 +99,7 @@ impl Row {
     }
 }
 
-fn table(orders: &[Row]) -> Table {
+pub(super) fn table(orders: &[Row]) -> Table {
     let mut table = Table::new([
         "order",
         "status",
@@ -255,7 +124,7 @@ fn table(orders: &[Row]) -> Table {
 }
 
 /// One order for people.
-fn show(out: &mut Output, answer: &Value) -> anyhow::Result<()> {
+pub(super) fn show(out: &mut Output, answer: &Value) -> anyhow::Result<()> {
     if out.is_json() {
         return Ok(out.value(answer)?);
     }
@@ -356,10 +225,12 @@ fn ledger(entries: &[Movement]) -> Table {
     }
     table
 }
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::cli::listing::show_page;
 
     /// Clears the screen, reverses the line, rings, and breaks the row.
     const HOSTILE: &str = "\u{1b}[2J\u{202e}\u{7}\r\nforged row";
@@ -418,30 +289,6 @@ mod tests {
         order["history"] = json!([]);
         let text = printed(false, |out| show(out, &order).unwrap());
         assert_eq!(text.lines().nth(1), Some("pending"), "{text}");
-    }
-
-    #[test]
-    fn an_amount_is_what_people_write_or_minor_units() {
-        let wish = |amount: Option<&str>, minor, currency| Register {
-            order_id: "O-1".to_owned(),
-            price: Price {
-                amount: amount.map(str::to_owned),
-                minor,
-            },
-            currency: Currency::new(currency).unwrap(),
-            connection: Connection::default(),
-        };
-        for (wish, minor) in [
-            (wish(Some("88.88"), None, "cny"), 8888),
-            (wish(Some("88"), None, "CNY"), 8800),
-            (wish(None, Some(8888), "CNY"), 8888),
-            (wish(Some("500"), None, "JPY"), 500),
-        ] {
-            assert_eq!(wish.body().unwrap()["amount"]["minor"], minor);
-        }
-        for text in ["88,88", "1.234", "", "-"] {
-            assert!(wish(Some(text), None, "CNY").body().is_err(), "{text}");
-        }
     }
 
     #[test]
