@@ -221,8 +221,8 @@ fn one(args: &Args, rate: u32) -> anyhow::Result<Run> {
     };
     let programs = Programs::prepare(&scratch, &[], setup)?;
     let mut pools = Pools::new(scratch.join("pools"), &programs.keys)?;
-    // Twice the outage again for the drain.
-    let seconds = args.seconds + args.outage * 3 + 30;
+    // Twice the outage again for the drain, and what it takes to start all of it and the broker again.
+    let seconds = args.seconds + args.outage * 3 + 120;
     let count = usize::try_from(u64::from(rate) * seconds)?;
     let pool = pools.get(&[Sender::Stripe], Kind::Fresh, count)?;
     let (sender, first) = Loaded::read_first(&pool.file)?;
@@ -261,7 +261,7 @@ fn one(args: &Args, rate: u32) -> anyhow::Result<Run> {
     let mut parts = vec![course.part("usual", |_, passed| passed >= usual)?];
     let to = clock.now();
     if args.outage > 0 {
-        parts.extend(outage(&mut course, Duration::from_secs(args.outage))?);
+        parts.extend(outage(&mut course, rate, Duration::from_secs(args.outage))?);
     }
     let looks = course.looks;
     let of_looks = looks.iter().map(|look| look.ack.acks).sum::<u64>();
@@ -287,15 +287,16 @@ fn one(args: &Args, rate: u32) -> anyhow::Result<Run> {
     Ok(run)
 }
 
-fn outage(course: &mut Course<'_>, lasts: Duration) -> anyhow::Result<Vec<Part>> {
+fn outage(course: &mut Course<'_>, rate: u32, lasts: Duration) -> anyhow::Result<Vec<Part>> {
     let node = |hosts: &mut Hosts| hosts.rabbitmq.take().context("an outage needs RabbitMQ");
     let mut broker = node(course.hosts)?;
     broker.kill();
     let away = course.part("outage", |_, passed| passed >= lasts);
     broker.restart();
     course.hosts.rabbitmq = Some(broker);
-    // Twice as long as the outage at most.
-    let drained = course.part("drain", |look, passed| look.oldest < OLD || passed > lasts * 2)?;
+    // Until nothing is old and what the workers have not done is a second's worth; twice as long as the outage at most.
+    let is_drained = |look: &Look| look.oldest < OLD && look.unfinished < i64::from(rate);
+    let drained = course.part("drain", |look, passed| is_drained(look) || passed > lasts * 2)?;
     let after = course.part("after", |_, passed| passed >= Duration::from_secs(15))?;
     Ok(vec![away?, drained, after])
 }

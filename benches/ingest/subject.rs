@@ -245,6 +245,8 @@ provider = "stripe"
 name = "bench"
 signing_secrets = ["{}"]
 livemode = true
+# All is signed before it is sent, and an outage lasts.
+tolerance = "1h"
 
 [[accounts]]
 provider = "alipay"
