@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Globals;
-use super::watch::Watch;
+use super::watch::{Seen, Watch};
 use crate::app::{App, Role};
 use crate::telemetry::logs;
 use crate::time::Clock;
@@ -38,7 +38,7 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
     let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
     let mut hang_up = signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?;
-    let mut watch = Watch::new(globals.clone(), config.accounts.clone());
+    let mut watch = Watch::new(globals.clone(), Seen::of(&config));
     let app = App::start(config, registry, &roles, Clock::system()).await?;
     tracing::info!(
         configuration = source,
@@ -57,7 +57,10 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
     }
     tracing::info!("draining; a second signal ends at once");
     tokio::select! {
-        () = app.shutdown() => Ok(ExitCode::SUCCESS),
+        () = app.shutdown() => {
+            tracing::info!("ended: what was taken is answered and stored");
+            Ok(ExitCode::SUCCESS)
+        }
         _ = terminate.recv() => Ok(ExitCode::FAILURE),
         _ = interrupt.recv() => Ok(ExitCode::FAILURE),
     }

@@ -4,7 +4,8 @@
 //! Files are read every few seconds and compared, rather than watched: that sees a swapped symlink, a mounted
 //! secret and a network file system alike. A change counts when two looks agree on it, so that a file half
 //! written is not taken for a key. With any problem the accounts stay as they are, said once, until the files
-//! change again. What else the configuration says takes effect at the next start.
+//! change again. What else the configuration says takes effect at the next start, and the log says so when it
+//! changes.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::Globals;
 use crate::app::App;
-use crate::config::Account;
+use crate::config::{Account, Config, Settings};
 use crate::provider::Registry;
 use crate::telemetry::metrics::names;
 
@@ -29,11 +30,27 @@ pub(super) struct Watch {
 }
 
 /// What the files said at one look, or why they cannot be used.
-type Look = Result<Vec<Account>, String>;
+type Look = Result<Seen, String>;
+
+/// What a usable configuration says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Seen {
+    accounts: Vec<Account>,
+    settings: Settings,
+}
+
+impl Seen {
+    pub(super) fn of(config: &Config) -> Self {
+        Self {
+            accounts: config.accounts.clone(),
+            settings: config.settings,
+        }
+    }
+}
 
 impl Watch {
     /// From what is in force.
-    pub(super) fn new(globals: Globals, in_force: Vec<Account>) -> Self {
+    pub(super) fn new(globals: Globals, in_force: Seen) -> Self {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
@@ -67,7 +84,7 @@ impl Watch {
         // A file system may hang.
         let loaded = tokio::task::spawn_blocking(move || globals.load_accounts()).await;
         match loaded {
-            Ok(Ok((config, registry))) => (Ok(config.accounts), Some(registry)),
+            Ok(Ok((config, registry))) => (Ok(Seen::of(&config)), Some(registry)),
             Ok(Err(errors)) => (Err(errors.to_string()), None),
             Err(_) => (Err("reading it ended in a panic".to_owned()), None),
         }
@@ -75,11 +92,12 @@ impl Watch {
 
     fn act(&mut self, app: &App, look: Look, registry: Option<Registry>) {
         let result = match (&look, registry) {
-            (Ok(_), Some(registry)) => {
+            (Ok(seen), Some(registry)) => {
                 app.reload(registry);
-                tracing::info!(
-                    "accounts and keys were read again; other settings take effect at the next start"
-                );
+                tracing::info!("accounts and keys were read again");
+                if seen.settings != self.judge.in_force.settings {
+                    tracing::warn!("other settings have changed: they take effect at the next start");
+                }
                 "ok"
             }
             (Err(error), _) => {
@@ -99,7 +117,7 @@ impl Watch {
 /// Says which looks are news.
 #[derive(Debug)]
 struct Judge {
-    in_force: Vec<Account>,
+    in_force: Seen,
     /// What was said about files that cannot be used.
     told: Option<String>,
     /// A look that is news if the next one is the same.
@@ -107,7 +125,7 @@ struct Judge {
 }
 
 impl Judge {
-    fn new(in_force: Vec<Account>) -> Self {
+    fn new(in_force: Seen) -> Self {
         Self {
             in_force,
             told: None,
@@ -118,7 +136,7 @@ impl Judge {
     /// Whether `look` differs from what was acted on, for the second time.
     fn settled(&mut self, look: &Look) -> bool {
         let known = match look {
-            Ok(accounts) => *accounts == self.in_force,
+            Ok(seen) => *seen == self.in_force,
             Err(problem) => self.told.as_ref() == Some(problem),
         };
         if known {
@@ -138,8 +156,8 @@ impl Judge {
     fn acted(&mut self, look: Look) {
         self.unsettled = None;
         match look {
-            Ok(accounts) => {
-                self.in_force = accounts;
+            Ok(seen) => {
+                self.in_force = seen;
                 self.told = None;
             }
             Err(problem) => self.told = Some(problem),
@@ -152,14 +170,29 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{Config, Environment};
+    use crate::config::Environment;
 
-    fn with(secret: &str) -> Vec<Account> {
-        let text = format!(
+    fn with(secret: &str) -> Seen {
+        said(&format!(
             "[[accounts]]\nprovider = \"stripe\"\nname = \"shop\"\nsigning_secrets = [\"whsec_{secret}\"]\n"
+        ))
+    }
+
+    fn said(text: &str) -> Seen {
+        Seen::of(&Config::parse(text, Path::new("/"), &Environment::default()).unwrap())
+    }
+
+    #[test]
+    fn a_setting_that_only_a_start_can_change_is_news_too() {
+        let parked = said("[orders]\nunknown = \"park\"\n");
+        assert_ne!(parked.settings, said("[orders]\nunknown = \"create\"\n").settings);
+        assert_eq!(
+            parked.settings,
+            said("# why\n[orders]\nunknown = 'park'\n").settings
         );
-        let parsed = Config::parse(&text, Path::new("/"), &Environment::default());
-        parsed.unwrap().accounts
+        assert_eq!(with("one").settings, with("other").settings);
+        let mut judge = Judge::new(with("one"));
+        assert!(!judge.settled(&Ok(parked.clone())) && judge.settled(&Ok(parked)));
     }
 
     #[test]

@@ -6,6 +6,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
+use toml::Table;
+
 use super::account::{Account, AccountProblem};
 use super::broker::BrokerConfig;
 use super::environment::Environment;
@@ -44,10 +47,32 @@ pub struct Config {
     pub tokens: Vec<Token>,
     /// At which providers.
     pub accounts: Vec<Account>,
+    /// What all but the accounts was read from; tells whether any of it has changed.
+    pub settings: Settings,
     /// Where it was read from.
     pub source: Source,
     /// What relative paths start from; absolute.
     pub dir: PathBuf,
+}
+
+/// SHA-256 over every section but the accounts, as it was given. Secrets went into it: it is compared, never shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Settings([u8; 32]);
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Settings")
+    }
+}
+
+impl Settings {
+    fn of(given: &Table) -> Self {
+        let mut hash = Sha256::new();
+        for (section, value) in given.iter().filter(|(section, _)| *section != "accounts") {
+            hash.update(format!("{section} = {value:?}\n"));
+        }
+        Self(hash.finalize().into())
+    }
 }
 
 /// Where a configuration was read from.
@@ -150,6 +175,7 @@ fn read<T>(
         filled,
         mut problems,
     } = layers::lay(text, environment);
+    let settings = Settings::of(&given);
     let mut keys = Keys::new("", given, defaults, Context { dir, filled: &filled });
     let config = Config {
         server: keys.section("server", ServerConfig::read),
@@ -162,6 +188,7 @@ fn read<T>(
         log: keys.section("log", LogConfig::read),
         tokens: token::read_all(&mut keys),
         accounts: accounts::read_all(&mut keys),
+        settings,
         source,
         dir: dir.to_owned(),
     };

@@ -34,7 +34,7 @@ pub use account::{
 };
 pub use broker::{BrokerConfig, BrokerUrl, Exchange, Queue};
 pub use environment::{Environment, program};
-pub use load::{Config, Source};
+pub use load::{Config, Settings, Source};
 pub use log::{LogConfig, LogFormat};
 pub use names::DEFAULT_MERCHANT;
 pub use orders::{OrdersConfig, UnknownOrder};
