@@ -144,8 +144,14 @@ impl App {
         let registry = Arc::new(ArcSwap::from_pointee(registry));
         let process_id = new_id(clock.now());
 
-        // The private side is in every process: each is asked how it is.
-        let tokens = Tokens::new(&local_tokens(&config)?);
+        // The private listener is in every process: each is asked how it is.
+        let serves_calls = roles.contains(&Role::Api);
+        let known = if serves_calls {
+            local_tokens(&config)?
+        } else {
+            Vec::new()
+        };
+        let tokens = Tokens::new(&known);
         let keys = api::keys(&store, config.retention.idempotency, &private.tasks);
         let (policy, bell) = (flows::policy(&config), Bell::default());
         let replays = Replays::new(
@@ -168,11 +174,14 @@ impl App {
             replays: replays.clone(),
             clock: clock.clone(),
         };
+        let calls = if serves_calls {
+            api::router(state)
+        } else {
+            api::health_router(state)
+        };
         let admin = bind(config.server.admin_addr, &config.server, ADMIN_CONNECTIONS).await?;
         let admin_addr = address(&admin, config.server.admin_addr)?;
-        private
-            .tasks
-            .spawn(admin.serve(api::router(state), private.stop.clone()));
+        private.tasks.spawn(admin.serve(calls, private.stop.clone()));
 
         // Before the first row is written: what the feed counts from is settled here.
         prepare(&store, config.store.migrate, &flows).await?;

@@ -83,7 +83,16 @@ pub struct ApiState {
 
 /// Every path of the private listener.
 pub fn router(state: ApiState) -> Router {
-    let (router, described) = calls().split_for_parts();
+    finish(calls(), state)
+}
+
+/// What it answers in a process without the role `api`: how the process is.
+pub fn health_router(state: ApiState) -> Router {
+    finish(health_calls(), state)
+}
+
+fn finish(calls: OpenApiRouter<ApiState>, state: ApiState) -> Router {
+    let (router, described) = calls.split_for_parts();
     router
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
@@ -93,12 +102,17 @@ pub fn router(state: ApiState) -> Router {
         .with_state(state)
 }
 
-/// Every call. What is not described cannot be bound here.
-fn calls() -> OpenApiRouter<ApiState> {
+/// What every process answers.
+fn health_calls() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
         .routes(routes!(metrics::render))
+}
+
+/// Every call. What is not described cannot be bound here.
+fn calls() -> OpenApiRouter<ApiState> {
+    health_calls()
         .routes(routes!(openapi::show))
         .routes(routes!(events::list))
         .routes(routes!(events::show))
@@ -140,7 +154,7 @@ async fn guard(request: Request, next: Next) -> Response {
 }
 
 async fn nowhere() -> Problem {
-    Problem::not_found("no such path")
+    Problem::not_found("no such path, or this process runs without the role `api`")
 }
 
 async fn wrong_method() -> Problem {

@@ -13,6 +13,8 @@ use crate::time::Timestamp;
 
 const ORDERS: &str = "select merchant, order_id, status, closed_by, currency, amount, paid, refunded, reversed, \
      version, parked_until, created_at, updated_at from orders where ";
+const PARKED: &str = "select parked_until from orders where merchant = $1 and order_id = $2 \
+     and parked_until is not null";
 const TRADES: &str = "select merchant, order_id, provider, account, trade_id, status, amount, refunded, currency, \
      paid_at from trades where ";
 const HISTORY: &str = "select merchant, order_id, at, event_id, fact, outcome, reason, status_before, status_after \
@@ -361,6 +363,16 @@ impl Store {
         };
         let found = views(&mut Reader::Store(self), &[key]).await?;
         Ok(found.into_iter().find(|view| view.head.parked_until.is_none()))
+    }
+
+    /// Whether notifications of the order wait for its registration.
+    pub async fn is_parked(&self, merchant: &str, order_id: &str) -> Result<bool, StoreError> {
+        let found: Option<i64> = on_pool!(self, |pool| sqlx::query_scalar(PARKED)
+            .bind(merchant)
+            .bind(order_id)
+            .fetch_optional(pool)
+            .await)?;
+        Ok(found.is_some())
     }
 
     /// Orders, newest first.

@@ -70,7 +70,9 @@ async fn carry_out(
         order_id,
     };
     match apply(tx, &order, &state.policy, state.clock.now()).await? {
-        Close::NoOrder => return Err(Problem::not_found("no such order").into()),
+        Close::NoOrder => {
+            return Err(Problem::not_found("no such order, or it waits for its registration").into());
+        }
         Close::Paid(status) => {
             let detail = format!("the order is {}: it can only be refunded", status.as_str());
             return Ok(refusal(&Problem::not_allowed(detail))?);

@@ -105,6 +105,14 @@ pub(in crate::api) async fn show(
     reader: Reader,
     Segment(order_id): Segment,
 ) -> Result<Json<OrderView>, Problem> {
-    let order = state.store.order(&reader.merchant, &order_id).await?;
-    order.map(Json).ok_or_else(|| Problem::not_found("no such order"))
+    if let Some(order) = state.store.order(&reader.merchant, &order_id).await? {
+        return Ok(Json(order));
+    }
+    // It does not exist for whoever asks, and yet money may have come for it.
+    let waits = state.store.is_parked(&reader.merchant, &order_id).await?;
+    Err(Problem::not_found(if waits {
+        "no such order yet: notifications of it wait for its registration (`state=parked`)"
+    } else {
+        "no such order"
+    }))
 }

@@ -1,9 +1,15 @@
 //! What can be said of a configuration that is usable: what it leaves open, and what it exposes.
 
+use std::time::Duration;
+
 use secrecy::ExposeSecret as _;
 
 use super::Finding;
 use crate::config::{BrokerUrl, Config, Source, spell, token_file};
+use crate::event::ProviderName;
+
+/// How long WeChat Pay waits for an answer.
+const WECHAT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Shorter, a token can be guessed.
 const SHORTEST_TOKEN: usize = 20;
@@ -29,6 +35,14 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     if config.server.max_in_flight > config.server.max_connections {
         let unreached = "is never reached: one connection carries one notification at a time";
         found.push(Finding::warning("server.max_in_flight", unreached));
+    }
+    let wechat = config
+        .accounts
+        .iter()
+        .any(|account| account.provider() == ProviderName::Wechatpay);
+    if wechat && config.server.ack_deadline >= WECHAT_PATIENCE {
+        let late = "WeChat Pay waits 5 s for an answer, and sends again what was answered later";
+        found.push(Finding::warning("server.ack_deadline", late));
     }
     let kept = spell(config.retention.events);
     found.push(Finding::ok(

@@ -1,7 +1,7 @@
 //! `/healthz`, `/readyz`, `/metrics`: answered without a token, and true.
 
 use axum::http::StatusCode;
-use payhook::api::Sampler;
+use payhook::api::{Sampler, health_router};
 use payhook::telemetry::{BrokerState, Health};
 use payhook::time::Timestamp;
 use serde_json::Value;
@@ -47,6 +47,15 @@ on_both_stores! {
         assert_eq!(ready(&api).await.0, StatusCode::SERVICE_UNAVAILABLE);
         api.state.health.set_broker(BrokerState::Connected, Timestamp::from_secs(1));
         assert_eq!(ready(&api).await.0, StatusCode::OK);
+    }
+
+    async fn without_the_role_a_process_only_says_how_it_is(fresh) {
+        let api = Api::over(&fresh);
+        for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/metrics", 200), ("/v1/orders", 404), ("/openapi.json", 404)] {
+            let request = Request::get(path).header(AUTHORIZATION, format!("Bearer {OPS}")).body(Body::empty()).unwrap();
+            let answer = health_router(api.state.clone()).oneshot(request).await.unwrap();
+            assert_eq!(answer.status().as_u16(), status, "{path}");
+        }
     }
 
     async fn the_sampler_looks_up_what_waits(fresh) {

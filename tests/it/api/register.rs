@@ -164,11 +164,16 @@ on_both_stores! {
         let event = api.told(&paid("O-1", 100)).await;
         api.told(&paid("O-2", 100)).await;
         api.refuses(OPS, "/v1/orders/O-1", 404, "not_found").await;
+        let said = async |order_id: &str| api.get(OPS, &format!("/v1/orders/{order_id}")).await.text();
+        assert!(said("O-1").await.contains("wait for its registration"), "{}", said("O-1").await);
+        assert!(!said("O-3").await.contains("wait"), "{}", said("O-3").await);
         assert_eq!(api.json(OPS, "/v1/orders?state=parked").await["items"].as_array().unwrap().len(), 2);
         assert_eq!(fresh.number("select count(*) from messages").await, 0);
 
         let (status, order) = api.done("/v1/orders", &at("O-1", 100)).await;
         assert_eq!((status, &order["status"], &order["paid"]), (201, &json!("paid"), &json!(100)));
+        let told: Vec<_> = order["history"].as_array().unwrap().iter().map(|line| line["fact"].as_str().unwrap()).collect();
+        assert_eq!(told, ["payment_succeeded", "order_registered", "payment_succeeded"], "parked, let go, applied");
         assert_eq!(messages(&fresh, "O-1").await, BTreeMap::from([("order.paid".to_owned(), 1)]));
         assert_eq!(api.json(OPS, &format!("/v1/events/{event}")).await["outcome"], "applied");
         api.refuses(OPS, "/v1/orders/O-2", 404, "not_found").await;
