@@ -44,6 +44,8 @@ pub mod trades;
 pub mod view;
 
 use std::fmt;
+use std::fs::OpenOptions;
+use std::path::Path;
 use std::time::Duration;
 
 use sqlx::migrate::Migrator;
@@ -145,6 +147,20 @@ macro_rules! on_tx {
 }
 pub(crate) use on_tx;
 
+/// Makes the file, if it is missing, with mode 0600: it holds what payers did. SQLite gives the files beside it the same
+/// mode. What goes wrong here is said by the opening that follows.
+fn keep_private(file: &Path) {
+    let name = file.to_string_lossy();
+    if name.starts_with(":memory:") || name.starts_with("file:") {
+        return;
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    drop(options.open(file));
+}
+
 impl Store {
     /// Opens the database named by `url` (`postgres://…` or `sqlite:path`) without connecting yet on Postgres,
     /// so that a daemon starts while its database is down. A SQLite file is created when missing.
@@ -152,7 +168,9 @@ impl Store {
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             return Ok(Self::Postgres(postgres::pool(url.parse()?, options)));
         }
-        let connect = sqlite(url)?
+        let connect = sqlite(url)?;
+        keep_private(connect.get_filename());
+        let connect = connect
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal);
         let writer = SqlitePoolOptions::new()

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use payhook::store::{Store, StoreOptions};
+
 use crate::support::store::{FreshStore, on_both_stores};
 
 /// One row in every guarded table: what the tests below try to change.
@@ -88,6 +90,24 @@ async fn contents(fresh: &FreshStore) -> Vec<String> {
         all.extend(fresh.texts(&sql).await);
     }
     all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_sqlite_file_and_what_lies_beside_it_are_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", dir.path().join("payhook.db").display());
+    let store = Store::open(&url, &StoreOptions::default()).await.unwrap();
+    store.migrate().await.unwrap();
+    let files: Vec<_> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert!(files.len() > 1, "the log lies beside it");
+    for file in files {
+        let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", file.path().display());
+    }
 }
 
 on_both_stores! {
