@@ -144,9 +144,11 @@ impl Moment {
     fn told(&self) -> String {
         let text = |name: &str| self.more.get(name).and_then(Value::as_str);
         if let (Some(before), Some(after)) = (text("before"), text("after")) {
-            let (order, fact) = (or_dash(text("order_id")), or_dash(text("fact")));
+            let order = or_dash(text("order_id"));
+            let by = text("fact").filter(|fact| !fact.is_empty());
+            let by = by.map_or_else(String::new, |fact| format!(" by {fact}"));
             let (outcome, reason) = (or_dash(text("outcome")), or_dash(text("reason")));
-            return format!("{order}: {before} -> {after} by {fact}, {outcome}: {reason}");
+            return format!("{order}: {before} -> {after}{by}, {outcome}: {reason}");
         }
         let parts = self.more.iter().filter_map(|(name, value)| match value {
             Value::Null => None,

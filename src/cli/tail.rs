@@ -2,6 +2,7 @@
 //!
 //! Follows the cursor, so that nothing is left out, and comes again by itself while the server is away.
 
+use std::io::Write as _;
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
@@ -101,6 +102,11 @@ async fn follow(
             }
         }
         if once && page.items.is_empty() {
+            writeln!(
+                std::io::stderr(),
+                "to go on from here: --after {}",
+                page.next_cursor
+            )?;
             return Ok(());
         }
         after = Some(page.next_cursor);

@@ -264,8 +264,10 @@ fn paid_twice(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need> {
         .zip(&judged.trades)
         .filter(|(_, of_trade)| of_trade.counts)
         .filter_map(|(trade, _)| {
-            let known = trade.first(FactKind::PaymentSucceeded)?;
-            Some((known.seq, trade, trade.payment()?))
+            // One that was held has paid the order since it was accepted.
+            let paid = trade.first(FactKind::PaymentSucceeded)?;
+            let since = trade.first(FactKind::PaymentAccepted).unwrap_or(paid);
+            Some((since.seq, trade, trade.payment()?))
         })
         .collect();
     counted.sort_by_key(|(seq, ..)| *seq);

@@ -14,7 +14,7 @@ use crate::store::replays::What;
 
 /// A queue that the operator has not declared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no queue of that name is declared under [broker] queues; there are: {}", known(.declared))]
+#[error("no queue of that name is declared under [broker] queues at a RabbitMQ; there are: {}", known(.declared))]
 pub struct UnknownQueue {
     /// Those that are.
     pub declared: Vec<String>,

@@ -87,13 +87,14 @@ impl Row {
             .as_deref()
             .map_or(String::new(), |who| format!(" by the {who}"));
         let status = format!("{}{closed_by}", self.status);
+        let told = |line: &Line| match line.fact.as_str() {
+            "" => format!("{}: {}", line.at, line.reason),
+            fact => format!("{}: {} ({fact})", line.at, line.reason),
+        };
         let turn = self.history.iter().rfind(|line| line.before != line.after);
         match (turn.filter(|line| line.after == self.status), self.history.last()) {
-            (Some(line), _) => format!("{status} since {}: {} ({})", line.at, line.reason, line.fact),
-            (None, Some(line)) => format!(
-                "{status}; last told at {}: {} ({})",
-                line.at, line.reason, line.fact
-            ),
+            (Some(line), _) => format!("{status} since {}", told(line)),
+            (None, Some(line)) => format!("{status}; last told at {}", told(line)),
             (None, None) => status,
         }
     }

@@ -55,6 +55,10 @@ impl Book {
         } else {
             let names = kinds(fresh.iter().copied());
             match kept {
+                None if told.is_empty() => (
+                    Outcome::AlreadyApplied,
+                    "it moves nothing, and whose it is was known".to_owned(),
+                ),
                 None => (Outcome::AlreadyApplied, "everything in it was known".to_owned()),
                 Some(Outcome::Stale) => (Outcome::Stale, too_late(&names, change.after)),
                 Some(Outcome::AlreadyApplied) => (
@@ -186,6 +190,18 @@ impl Book {
         order
             .and_then(|order| self.orders.get(order))
             .map_or(Status::Pending, |order| order.stands.status)
+    }
+
+    /// Puts the last line of history before those that were noted since there were `noted`.
+    pub(super) fn history_begins_with_the_last(&mut self, noted: usize) {
+        if let Some(lines) = self
+            .writes
+            .history
+            .get_mut(noted..)
+            .filter(|lines| lines.len() > 1)
+        {
+            lines.rotate_right(1);
+        }
     }
 
     pub(super) fn note(&mut self, event_id: Option<&EventId>, part: &Part) {

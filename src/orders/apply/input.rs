@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Item, OwnFact};
-use crate::event::{AttentionCode, EventId, Fact, FactKind, Identity, ProviderName};
+use crate::event::{AttentionCode, Event, EventId, Fact, FactKind, Identity, ProviderName};
 use crate::store::facts::FactKey;
 use crate::store::orders::OrderKey;
 use crate::store::trades::TradeKey;
@@ -28,6 +28,8 @@ pub(super) struct Input {
     pub(super) names: Vec<String>,
     /// Why it is not applied.
     pub(super) refusal: Option<Refusal>,
+    /// The trade it speaks of, of several the first.
+    pub(super) trade: Option<String>,
 }
 
 /// Why an event is not applied but shown to a human.
@@ -36,6 +38,21 @@ pub(super) struct Refusal {
     pub(super) code: AttentionCode,
     pub(super) source: String,
     pub(super) explanation: String,
+}
+
+/// ` (order O-1, trade T-1, 88.88 CNY)`: as far as the event says.
+fn about(event: &Event) -> String {
+    let named = |what: &str, id: &Option<String>| id.as_ref().map(|id| format!("{what} {id}"));
+    let parts = [
+        named("order", &event.order_id),
+        named("trade", &event.trade_id),
+        event.amount.map(|amount| amount.to_string()),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() {
+        return String::new();
+    }
+    format!(" ({})", parts.join(", "))
 }
 
 impl Input {
@@ -51,18 +68,19 @@ impl Input {
                 explanation,
             })
         };
+        let about = about(event);
         let refusal = match (&reading.identity, &reading.unreadable, &reading.amount_unreadable) {
             (Identity::Mismatch(what), ..) if !accepted.contains(key) => refuse(
                 AttentionCode::IdentityMismatch,
-                format!("genuine, but not about this account: {what}; it was not applied"),
+                format!("genuine, but not about this account: {what}; it was not applied{about}"),
             ),
             (_, Some(why), _) => refuse(
                 AttentionCode::EventUnreadable,
-                format!("genuine, but it cannot be understood: {why}; nothing was applied"),
+                format!("genuine, but it cannot be understood: {why}; nothing was applied{about}"),
             ),
             (_, None, Some(why)) => refuse(
                 AttentionCode::AmountUnreadable,
-                format!("an amount cannot be taken as it stands: {why}; nothing was applied"),
+                format!("an amount cannot be taken as it stands: {why}; nothing was applied{about}"),
             ),
             _ => None,
         };
@@ -80,6 +98,10 @@ impl Input {
                 .cloned()
                 .collect(),
             refusal,
+            trade: event
+                .trade_id
+                .clone()
+                .or_else(|| reading.facts.iter().find_map(|fact| fact.trade_id.clone())),
         };
         for fact in &mut input.facts {
             if matches!(fact.kind, FactKind::PaymentProcessing | FactKind::PaymentFailed) {
@@ -122,10 +144,18 @@ impl Input {
             account: None,
             event_id: None,
             names: fact.order_id.iter().cloned().collect(),
+            trade: fact.trade_id.clone(),
             facts: vec![fact],
             links: Vec::new(),
             refusal: None,
         }
+    }
+
+    /// Whether it registers an order.
+    pub(super) fn registers(&self) -> bool {
+        self.facts
+            .iter()
+            .any(|fact| fact.kind == FactKind::OrderRegistered)
     }
 
     /// The provider, unless it is ourselves.

@@ -26,6 +26,7 @@ impl Book {
     /// Applies one event.
     pub(super) fn step(&mut self, input: &Input) -> Applied {
         let mut parts = Vec::new();
+        let noted = self.writes.history.len();
         if let Some(refusal) = &input.refusal {
             let order = input.names.first().map(|order| input.order_key(order));
             let explanation = refusal.explanation.clone();
@@ -48,7 +49,12 @@ impl Book {
         for (order, told) in &sorted.orders {
             self.concern(input, order, told, linked.0.contains(&order.order_id), &mut parts);
         }
-        self.finish(input, parts)
+        let applied = self.finish(input, parts);
+        if input.registers() {
+            // Before what it let go.
+            self.history_begins_with_the_last(noted);
+        }
+        applied
     }
 
     /// Teaches the event's links: the orders that gained a trade, and the trades that are another order's.
@@ -205,6 +211,8 @@ impl Book {
         order: Option<OrderKey>,
         explanation: String,
     ) -> Part {
+        // An item names its order even if there is none of that name yet.
+        let order_id = order.as_ref().map(|order| order.order_id.clone());
         let order = order.filter(|order| self.orders.contains_key(order));
         let status = order
             .as_ref()
@@ -219,8 +227,8 @@ impl Book {
             merchant: input.merchant.clone(),
             provider: input.provider_name(),
             account: input.account.clone(),
-            order_id: order.as_ref().map(|order| order.order_id.clone()),
-            trade_id: input.facts.iter().find_map(|fact| fact.trade_id.clone()),
+            order_id,
+            trade_id: input.trade.clone(),
             event_id: input.event_id.clone(),
             explanation: explanation.clone(),
         });

@@ -244,6 +244,7 @@ pub(super) fn again(input: &Input) -> Input {
         links: input.links.clone(),
         names: input.names.clone(),
         refusal: None,
+        trade: input.trade.clone(),
     }
 }
 

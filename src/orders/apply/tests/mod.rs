@@ -41,6 +41,7 @@ pub(super) fn event(id: &str, provider: &str, order: Option<&str>, facts: Vec<Fa
         }
     }
     Input {
+        trade: facts.iter().find_map(|fact| fact.trade_id.clone()),
         merchant: M.to_owned(),
         provider: provider.to_owned(),
         account: Some("shop".to_owned()),
