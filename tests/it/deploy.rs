@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use payhook::config::{Config, Environment};
+use payhook::config::{Config, Environment, Exchange};
 use payhook::provider::Registry;
 use serde_json::Value;
 
@@ -98,6 +98,15 @@ fn yaml_and_json_are_what_they_say() {
     assert!(seen >= 10, "only {seen} files were found");
 }
 
+/// What ships on a queue that binds more than `order.paid` would have to choose among messages that overtake each
+/// other.
+fn ships_on_order_paid_alone(config: &Config) {
+    let queues = &config.broker.queues;
+    let fulfilment = queues.iter().find(|queue| queue.name == "fulfilment").unwrap();
+    assert_eq!(fulfilment.exchange, Exchange::Orders);
+    assert_eq!(fulfilment.bind, ["order.paid"]);
+}
+
 #[test]
 fn kubernetes_gives_the_daemon_what_its_configuration_needs() {
     let secrets = documents("kubernetes/secret.example.yaml");
@@ -117,6 +126,7 @@ fn kubernetes_gives_the_daemon_what_its_configuration_needs() {
         ]),
     );
     assert!(config.store.is_postgres(), "several replicas share a database");
+    ships_on_order_paid_alone(&config);
 
     let deployment = document("kubernetes/deployment.yaml");
     let pod = at(&deployment, "/spec/template/spec");
@@ -190,6 +200,7 @@ fn compose_gives_the_daemon_what_its_configuration_needs() {
         3,
         "each variable is one that the configuration reads"
     );
+    ships_on_order_paid_alone(&config);
     let grace = seconds(at(service, "/stop_grace_period").as_str().unwrap());
     assert!(grace > config.server.drain_deadline);
     let ports = [config.server.notify_addr.port(), config.server.admin_addr.port()];

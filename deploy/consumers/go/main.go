@@ -1,12 +1,17 @@
-// Takes payhook's messages from a queue, and does each thing once (Postgres, amqp091-go).
+// Ships on payhook's message order.paid, once for each order (Postgres, amqp091-go).
 //
 //	go mod tidy
 //	AMQP_URL=amqp://user:password@host:5672/%2f QUEUE=fulfilment DATABASE_URL=postgres://... go run .
 //
+// The queue is payhook's: `[broker] queues` declares it, with `bind = ["order.paid"]` and nothing else.
+//
 // Delivery is at least once: after a crash or a lost connection the same message comes again. What makes it
 // count once is one transaction that holds both the note that the message was seen and the work itself; the
-// message is acknowledged after that transaction's commit. The queue is payhook's: `[broker] queues` declares it.
+// message is acknowledged after that transaction's commit.
 // Any number of these processes may share the queue and the database.
+//
+// With WORK=mirror and a queue that binds `order.*` it keeps a copy of how each order stands instead: that, and
+// only that, drops lower versions.
 package main
 
 import (
@@ -30,38 +35,23 @@ const prefetch = 32
 
 const schema = `
 create table if not exists seen (
-  id text not null,
-  replay text not null,
-  seen_at timestamptz not null default now(),
-  primary key (id, replay)
-);
-create table if not exists order_versions (
-  merchant text not null,
-  order_id text not null,
-  version bigint not null,
-  primary key (merchant, order_id)
+  id text primary key,
+  seen_at timestamptz not null default now()
 );
 create table if not exists shipments (
   merchant text not null,
   order_id text not null,
   primary key (merchant, order_id)
+);
+create table if not exists mirrored_orders (
+  merchant text not null,
+  order_id text not null,
+  status text not null,
+  version bigint not null,
+  primary key (merchant, order_id)
 )`
 
-// An original is new if its id was never seen, not even in a replay. A replay is new if this id was not yet
-// seen in this replay. The insert decides; nothing looks first.
-const note = `
-insert into seen (id, replay)
-select $1::text, $2::text
-where $2::text <> '' or not exists (select 1 from seen where id = $1::text)
-on conflict do nothing`
-
-// No row changes when a higher version of this order was seen before.
-const advance = `
-insert into order_versions (merchant, order_id, version) values ($1, $2, $3)
-on conflict (merchant, order_id) do update set version = excluded.version
-where excluded.version >= order_versions.version`
-
-// message is what decides whether a delivery counts, and what the work needs.
+// message is what the work needs.
 type message struct {
 	ID   string `json:"id"`
 	Type string `json:"type"`
@@ -70,20 +60,10 @@ type message struct {
 		OrderID  string `json:"order_id"`
 		Status   string `json:"status"`
 		Version  *int64 `json:"version"`
-		Replay   *struct {
-			ID string `json:"id"`
-		} `json:"replay"`
 	} `json:"data"`
 }
 
 func (m *message) isOrder() bool { return strings.HasPrefix(m.Type, "order.") }
-
-func (m *message) replay() string {
-	if m.Data.Replay == nil {
-		return ""
-	}
-	return m.Data.Replay.ID
-}
 
 // read gives an error for what is not one of payhook's messages: no attempt will make it one.
 func read(body []byte) (*message, error) {
@@ -91,60 +71,80 @@ func read(body []byte) (*message, error) {
 	if err := json.Unmarshal(body, &m); err != nil {
 		return nil, err
 	}
-	if m.ID == "" || m.Type == "" || m.Data == nil || (m.isOrder() && m.Data.Version == nil) {
-		return nil, errors.New("id, type, data or version is missing")
+	if m.ID == "" || m.Type == "" || m.Data == nil {
+		return nil, errors.New("id, type or data is missing")
+	}
+	if m.isOrder() && (m.Data.Merchant == "" || m.Data.OrderID == "" || m.Data.Version == nil) {
+		return nil, errors.New("merchant, order_id or version is missing")
 	}
 	return &m, nil
 }
 
-// handle is your work. It runs inside the transaction: what it writes through tx is there once or not at all.
+// work runs inside the transaction and gives a verdict: what it writes through tx is there once or not at all.
+type work func(ctx context.Context, tx pgx.Tx, m *message) (string, error)
+
+// ship is your work. It goes by the message's type and never by version: order.paid is written once for each
+// order, and it counts even if a later version came first. It looks at the id alone: what an operator replays is
+// not shipped again.
 // What cannot be rolled back (a call to another service) needs a key of its own there: use m.ID.
-func handle(ctx context.Context, tx pgx.Tx, m *message) error {
-	// By the order's state, not by the message's type: when versions overtake each other, only the newest is seen.
-	if m.isOrder() && m.Data.Status == "paid" {
-		_, err := tx.Exec(ctx, "insert into shipments (merchant, order_id) values ($1, $2) on conflict do nothing",
-			m.Data.Merchant, m.Data.OrderID)
-		return err
+func ship(ctx context.Context, tx pgx.Tx, m *message) (string, error) {
+	if m.Type != "order.paid" {
+		return "ignored", nil
 	}
-	return nil
+	// The insert decides; nothing looks first.
+	tag, err := tx.Exec(ctx, "insert into seen (id) values ($1) on conflict do nothing", m.ID)
+	if err != nil {
+		return "", err
+	}
+	if tag.RowsAffected() == 0 {
+		return "duplicate", nil
+	}
+	_, err = tx.Exec(ctx, "insert into shipments (merchant, order_id) values ($1, $2) on conflict do nothing",
+		m.Data.Merchant, m.Data.OrderID)
+	return "handled", err
 }
 
+const reflection = `
+insert into mirrored_orders (merchant, order_id, status, version) values ($1, $2, $3, $4)
+on conflict (merchant, order_id) do update set status = excluded.status, version = excluded.version
+where excluded.version >= mirrored_orders.version`
+
+// mirror keeps a copy of how each order stands: messages overtake each other, and the highest version is the truth.
+func mirror(ctx context.Context, tx pgx.Tx, m *message) (string, error) {
+	if !m.isOrder() {
+		return "ignored", nil
+	}
+	tag, err := tx.Exec(ctx, reflection, m.Data.Merchant, m.Data.OrderID, m.Data.Status, *m.Data.Version)
+	if err != nil {
+		return "", err
+	}
+	if tag.RowsAffected() == 0 {
+		return "stale", nil
+	}
+	return "handled", nil
+}
+
+var works = map[string]work{"": ship, "ship": ship, "mirror": mirror}
+
 // consume does everything about one delivery in one transaction.
-func consume(ctx context.Context, pool *pgxpool.Pool, m *message) (verdict string, err error) {
+func consume(ctx context.Context, pool *pgxpool.Pool, do work, m *message) (verdict string, err error) {
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, note, m.ID, m.replay())
-		if err != nil {
-			return err
-		}
-		if tag.RowsAffected() == 0 {
-			verdict = "duplicate"
-			return nil
-		}
-		if m.isOrder() {
-			tag, err = tx.Exec(ctx, advance, m.Data.Merchant, m.Data.OrderID, *m.Data.Version)
-			if err != nil {
-				return err
-			}
-			if tag.RowsAffected() == 0 {
-				verdict = "stale"
-				return nil
-			}
-		}
-		verdict = "handled"
-		return handle(ctx, tx, m)
+		var err error
+		verdict, err = do(ctx, tx, m)
+		return err
 	})
 	return verdict, err
 }
 
 // onDelivery acknowledges through the delivery itself, which belongs to the channel that it came on. An error
 // means that this channel is gone.
-func onDelivery(ctx context.Context, pool *pgxpool.Pool, delivery amqp.Delivery) error {
+func onDelivery(ctx context.Context, pool *pgxpool.Pool, do work, delivery amqp.Delivery) error {
 	m, err := read(delivery.Body)
 	if err != nil {
 		log.Printf("not one of payhook's messages: %v", err)
 		return delivery.Reject(false)
 	}
-	verdict, err := consume(ctx, pool, m)
+	verdict, err := consume(ctx, pool, do, m)
 	if err != nil {
 		// Back to the queue after a pause: a database that is away is not asked a thousand times a second.
 		// The queue counts, and after 20 deliveries moves the message to {queue}.dead.
@@ -159,7 +159,7 @@ func onDelivery(ctx context.Context, pool *pgxpool.Pool, delivery amqp.Delivery)
 }
 
 // serve consumes until told to stop, or until the connection, the channel or the queue goes away.
-func serve(ctx context.Context, pool *pgxpool.Pool, url, queue string) error {
+func serve(ctx context.Context, pool *pgxpool.Pool, do work, url, queue string) error {
 	connection, err := amqp.DialConfig(url, amqp.Config{Heartbeat: 30 * time.Second, Locale: "en_US"})
 	if err != nil {
 		return err
@@ -186,7 +186,7 @@ func serve(ctx context.Context, pool *pgxpool.Pool, url, queue string) error {
 				return errors.New("the broker closed the consumer")
 			}
 			// The one at hand is brought to its end even when told to stop.
-			if err := onDelivery(context.WithoutCancel(ctx), pool, delivery); err != nil {
+			if err := onDelivery(context.WithoutCancel(ctx), pool, do, delivery); err != nil {
 				return err
 			}
 		}
@@ -203,6 +203,10 @@ func pause(ctx context.Context, wait time.Duration) {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	do, known := works[os.Getenv("WORK")]
+	if !known {
+		log.Fatal("WORK is ship or mirror")
+	}
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
 		log.Fatal(err)
@@ -213,7 +217,7 @@ func main() {
 	}
 	for failures := 0; ctx.Err() == nil; failures++ {
 		started := time.Now()
-		if err := serve(ctx, pool, os.Getenv("AMQP_URL"), os.Getenv("QUEUE")); err != nil {
+		if err := serve(ctx, pool, do, os.Getenv("AMQP_URL"), os.Getenv("QUEUE")); err != nil {
 			log.Printf("connection: %v", err)
 		}
 		if time.Since(started) > 10*time.Second {

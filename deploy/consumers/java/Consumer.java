@@ -14,14 +14,18 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Takes payhook's messages from a queue, and does each thing once (Postgres, amqp-client).
+ * Ships on payhook's message order.paid, once for each order (Postgres, amqp-client).
  *
- * <p>Environment: AMQP_URL, QUEUE, DATABASE_URL (jdbc:postgresql://...).
+ * <p>Environment: AMQP_URL, QUEUE, DATABASE_URL (jdbc:postgresql://...). The queue is payhook's: {@code [broker]
+ * queues} declares it, with {@code bind = ["order.paid"]} and nothing else.
  *
  * <p>Delivery is at least once: after a crash or a lost connection the same message comes again. What makes it
  * count once is one transaction that holds both the note that the message was seen and the work itself; the
- * message is acknowledged after that transaction's commit. The queue is payhook's: {@code [broker] queues}
- * declares it. Any number of these processes may share the queue and the database.
+ * message is acknowledged after that transaction's commit. Any number of these processes may share the queue and
+ * the database.
+ *
+ * <p>With WORK=mirror and a queue that binds {@code order.*} it keeps a copy of how each order stands instead:
+ * that, and only that, drops lower versions.
  */
 public final class Consumer {
     private static final int PREFETCH = 32;
@@ -29,48 +33,34 @@ public final class Consumer {
     private static final String SCHEMA =
             """
             create table if not exists seen (
-              id text not null,
-              replay text not null,
-              seen_at timestamptz not null default now(),
-              primary key (id, replay)
-            );
-            create table if not exists order_versions (
-              merchant text not null,
-              order_id text not null,
-              version bigint not null,
-              primary key (merchant, order_id)
+              id text primary key,
+              seen_at timestamptz not null default now()
             );
             create table if not exists shipments (
               merchant text not null,
               order_id text not null,
               primary key (merchant, order_id)
+            );
+            create table if not exists mirrored_orders (
+              merchant text not null,
+              order_id text not null,
+              status text not null,
+              version bigint not null,
+              primary key (merchant, order_id)
             )""";
 
-    /**
-     * An original is new if its id was never seen, not even in a replay. A replay is new if this id was not yet
-     * seen in this replay. The insert decides; nothing looks first.
-     */
-    private static final String NOTE =
+    private static final String MIRROR =
             """
-            insert into seen (id, replay)
-            select ?::text, ?::text
-            where ?::text <> '' or not exists (select 1 from seen where id = ?::text)
-            on conflict do nothing""";
-
-    /** No row changes when a higher version of this order was seen before. */
-    private static final String ADVANCE =
-            """
-            insert into order_versions (merchant, order_id, version) values (?, ?, ?)
-            on conflict (merchant, order_id) do update set version = excluded.version
-            where excluded.version >= order_versions.version""";
+            insert into mirrored_orders (merchant, order_id, status, version) values (?, ?, ?, ?)
+            on conflict (merchant, order_id) do update set status = excluded.status, version = excluded.version
+            where excluded.version >= mirrored_orders.version""";
 
     private static final ObjectMapper JSON = new ObjectMapper();
 
-    private enum Verdict { HANDLED, DUPLICATE, STALE }
+    private enum Verdict { HANDLED, DUPLICATE, STALE, IGNORED }
 
-    /** The parts that decide whether a message counts; {@code version} is null unless it is an order's. */
-    private record Message(
-            String id, String replay, String type, String merchant, String orderId, Long version, JsonNode data) {
+    /** What the work needs; all but {@code id} and {@code type} only of an order. */
+    private record Message(String id, String type, String merchant, String orderId, String status, long version) {
 
         /** Null when it is not one of payhook's: no attempt will make it one. */
         static Message read(byte[] body) {
@@ -81,43 +71,75 @@ public final class Consumer {
                 return null;
             }
             JsonNode data = root.path("data");
-            String type = root.path("type").textValue();
-            String id = root.path("id").textValue();
-            if (id == null || type == null || !data.isObject()) {
-                return null;
-            }
-            JsonNode replay = data.path("replay").path("id");
-            boolean order = type.startsWith("order.");
-            if (order
-                    && !(data.path("version").isIntegralNumber()
-                            && data.path("merchant").isTextual()
-                            && data.path("order_id").isTextual())) {
-                return null;
-            }
-            return new Message(
-                    id,
-                    replay.asText(""),
-                    type,
+            Message message = new Message(
+                    root.path("id").textValue(),
+                    root.path("type").textValue(),
                     data.path("merchant").textValue(),
                     data.path("order_id").textValue(),
-                    order ? data.path("version").longValue() : null,
-                    data);
+                    data.path("status").textValue(),
+                    data.path("version").longValue());
+            if (message.id == null || message.type == null) {
+                return null;
+            }
+            boolean whole = message.merchant != null
+                    && message.orderId != null
+                    && message.status != null
+                    && data.path("version").isIntegralNumber();
+            return whole || !message.isOrder() ? message : null;
+        }
+
+        boolean isOrder() {
+            return type.startsWith("order.");
         }
     }
 
+    /** Runs inside the transaction: what it writes through {@code db} is there once or not at all. */
+    private interface Work {
+        Verdict on(java.sql.Connection db, Message message) throws SQLException;
+    }
+
     /**
-     * Your work. It runs inside the transaction: what it writes through {@code db} is there once or not at all.
+     * Your work. By the message's type and never by version: order.paid is written once for each order, and it
+     * counts even if a later version came first. By the id alone: what an operator replays is not shipped again.
      * What cannot be rolled back (a call to another service) needs a key of its own there: use the message's id.
      */
-    private static void handle(java.sql.Connection db, Message message) throws SQLException {
-        // By the order's state, not by the message's type: when versions overtake each other, only the newest is seen.
-        if (message.version() != null && "paid".equals(message.data().path("status").asText())) {
-            String insert = "insert into shipments (merchant, order_id) values (?, ?) on conflict do nothing";
-            try (PreparedStatement statement = db.prepareStatement(insert)) {
-                statement.setString(1, message.merchant());
-                statement.setString(2, message.orderId());
-                statement.executeUpdate();
+    private static Verdict ship(java.sql.Connection db, Message message) throws SQLException {
+        if (!message.type().equals("order.paid")) {
+            return Verdict.IGNORED;
+        }
+        // The insert decides; nothing looks first.
+        if (run(db, "insert into seen (id) values (?) on conflict do nothing", message.id()) == 0) {
+            return Verdict.DUPLICATE;
+        }
+        String shipment = "insert into shipments (merchant, order_id) values (?, ?) on conflict do nothing";
+        run(db, shipment, message.merchant(), message.orderId());
+        return Verdict.HANDLED;
+    }
+
+    /** A copy of how each order stands: messages overtake each other, and the highest version is the truth. */
+    private static Verdict mirror(java.sql.Connection db, Message message) throws SQLException {
+        if (!message.isOrder()) {
+            return Verdict.IGNORED;
+        }
+        int changed =
+                run(db, MIRROR, message.merchant(), message.orderId(), message.status(), message.version());
+        return changed == 0 ? Verdict.STALE : Verdict.HANDLED;
+    }
+
+    private static final Work WORK =
+            switch (System.getenv().getOrDefault("WORK", "ship")) {
+                case "ship" -> Consumer::ship;
+                case "mirror" -> Consumer::mirror;
+                default -> throw new IllegalArgumentException("WORK is ship or mirror");
+            };
+
+    /** How many rows the statement changed. */
+    private static int run(java.sql.Connection db, String sql, Object... values) throws SQLException {
+        try (PreparedStatement statement = db.prepareStatement(sql)) {
+            for (int n = 0; n < values.length; n++) {
+                statement.setObject(n + 1, values[n]);
             }
+            return statement.executeUpdate();
         }
     }
 
@@ -126,35 +148,9 @@ public final class Consumer {
         // One connection per delivery keeps the example short; take a pool.
         try (java.sql.Connection db = DriverManager.getConnection(databaseUrl)) {
             db.setAutoCommit(false);
-            Verdict verdict = Verdict.HANDLED;
-            if (!note(db, message)) {
-                verdict = Verdict.DUPLICATE;
-            } else if (message.version() != null && !advance(db, message)) {
-                verdict = Verdict.STALE;
-            } else {
-                handle(db, message);
-            }
+            Verdict verdict = WORK.on(db, message);
             db.commit();
             return verdict;
-        }
-    }
-
-    private static boolean note(java.sql.Connection db, Message message) throws SQLException {
-        try (PreparedStatement statement = db.prepareStatement(NOTE)) {
-            statement.setString(1, message.id());
-            statement.setString(2, message.replay());
-            statement.setString(3, message.replay());
-            statement.setString(4, message.id());
-            return statement.executeUpdate() == 1;
-        }
-    }
-
-    private static boolean advance(java.sql.Connection db, Message message) throws SQLException {
-        try (PreparedStatement statement = db.prepareStatement(ADVANCE)) {
-            statement.setString(1, message.merchant());
-            statement.setString(2, message.orderId());
-            statement.setLong(3, message.version());
-            return statement.executeUpdate() == 1;
         }
     }
 

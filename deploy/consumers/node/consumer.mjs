@@ -1,14 +1,19 @@
-// Takes payhook's messages from a queue, and does each thing once (Postgres, amqplib).
+// Ships on payhook's message order.paid, once for each order (Postgres, amqplib).
 //
 //   npm ci
 //   AMQP_URL=amqp://user:password@host:5672/%2f QUEUE=fulfilment DATABASE_URL=postgres://… node consumer.mjs
 //
+// The queue is payhook's: `[broker] queues` declares it, with `bind = ["order.paid"]` and nothing else.
+//
 // Delivery is at least once: after a crash or a lost connection the same message comes again. What makes it
 // count once is one transaction that holds both the note that the message was seen and the work itself; the
-// message is acknowledged after that transaction's commit. The queue is payhook's: `[broker] queues` declares it.
+// message is acknowledged after that transaction's commit.
 // Any number of these processes may share the queue and the database.
 //
-// One line of JSON on stdout per delivery: handled, duplicate, stale, refused or failed.
+// With WORK=mirror and a queue that binds `order.*` it keeps a copy of how each order stands instead: that, and
+// only that, drops lower versions.
+//
+// One line of JSON on stdout per delivery: handled, duplicate, stale, ignored, refused or failed.
 
 import { setTimeout as sleep } from "node:timers/promises";
 import amqplib from "amqplib";
@@ -18,78 +23,73 @@ const PREFETCH = 32;
 
 const SCHEMA = `
   create table if not exists seen (
-    id text not null,
-    replay text not null,
-    seen_at timestamptz not null default now(),
-    primary key (id, replay)
-  );
-  create table if not exists order_versions (
-    merchant text not null,
-    order_id text not null,
-    version bigint not null,
-    primary key (merchant, order_id)
+    id text primary key,
+    seen_at timestamptz not null default now()
   );
   create table if not exists shipments (
     merchant text not null,
     order_id text not null,
     primary key (merchant, order_id)
+  );
+  create table if not exists mirrored_orders (
+    merchant text not null,
+    order_id text not null,
+    status text not null,
+    version bigint not null,
+    primary key (merchant, order_id)
   )`;
 
-// An original is new if its id was never seen, not even in a replay. A replay is new if this id was not yet
-// seen in this replay. The insert decides; nothing looks first.
-const NOTE = `
-  insert into seen (id, replay)
-  select $1::text, $2::text
-  where $2::text <> '' or not exists (select 1 from seen where id = $1::text)
-  on conflict do nothing`;
-
-// No row changes when a higher version of this order was seen before.
-const ADVANCE = `
-  insert into order_versions (merchant, order_id, version) values ($1, $2, $3)
-  on conflict (merchant, order_id) do update set version = excluded.version
-  where excluded.version >= order_versions.version`;
-
-// The message and the parts that decide whether it counts; null when it is not one of payhook's.
+// The message, if what the work needs is there; null when it is not one of payhook's.
 function read(content) {
   try {
     const message = JSON.parse(content.toString("utf8"));
     const { id, type, data } = message;
-    const replay = data.replay?.id ?? "";
-    const order = type.startsWith("order.") ? [data.merchant, data.order_id, data.version] : null;
-    const fits =
-      typeof id === "string" && typeof replay === "string" && (order === null || Number.isSafeInteger(order[2]));
-    return fits ? { message, replay, order } : null;
+    const order = type.startsWith("order.");
+    const texts = order ? [id, data.merchant, data.order_id, data.status] : [id];
+    const fits = texts.every((text) => typeof text === "string") && (!order || Number.isSafeInteger(data.version));
+    return fits ? message : null;
   } catch {
     return null;
   }
 }
 
-// Your work. It runs inside the transaction: what it writes through `db` is there once or not at all.
-// What cannot be rolled back (a call to another service) needs a key of its own there: use `message.id`.
-async function handle(db, message) {
-  const { type, data } = message;
-  // By the order's state, not by the message's type: when versions overtake each other, only the newest is seen.
-  if (type.startsWith("order.") && data.status === "paid") {
-    await db.query("insert into shipments (merchant, order_id) values ($1, $2) on conflict do nothing", [
-      data.merchant,
-      data.order_id,
-    ]);
-  }
+// Your work, inside the transaction: what it writes through `db` is there once or not at all.
+// By the message's type and never by version: order.paid is written once for each order, and it counts even if a
+// later version came first. By `id` alone: what an operator replays is not shipped again.
+// What cannot be rolled back (a call to another service) needs a key of its own there: use the message's id.
+async function ship(db, { id, type, data }) {
+  if (type !== "order.paid") return "ignored";
+  // The insert decides; nothing looks first.
+  const noted = await db.query("insert into seen (id) values ($1) on conflict do nothing", [id]);
+  if (noted.rowCount === 0) return "duplicate";
+  await db.query("insert into shipments (merchant, order_id) values ($1, $2) on conflict do nothing", [
+    data.merchant,
+    data.order_id,
+  ]);
+  return "handled";
 }
 
+// A copy of how each order stands: messages overtake each other, and the highest version is the truth.
+async function mirror(db, { type, data }) {
+  if (!type.startsWith("order.")) return "ignored";
+  const changed = await db.query(
+    `insert into mirrored_orders (merchant, order_id, status, version) values ($1, $2, $3, $4)
+     on conflict (merchant, order_id) do update set status = excluded.status, version = excluded.version
+     where excluded.version >= mirrored_orders.version`,
+    [data.merchant, data.order_id, data.status, data.version],
+  );
+  return changed.rowCount === 0 ? "stale" : "handled";
+}
+
+const WORK = { ship, mirror }[process.env.WORK ?? "ship"];
+if (!WORK) throw new Error("WORK is ship or mirror");
+
 // Everything about one delivery, in one transaction. Throws if it could not be done now.
-async function consumeOne(pool, { message, replay, order }) {
+async function consumeOne(pool, message) {
   const db = await pool.connect();
   try {
     await db.query("begin");
-    let verdict = "handled";
-    if ((await db.query(NOTE, [message.id, replay])).rowCount === 0) {
-      verdict = "duplicate";
-    } else if (order !== null && (await db.query(ADVANCE, order)).rowCount === 0) {
-      verdict = "stale";
-    } else {
-      await handle(db, message);
-    }
+    const verdict = await WORK(db, message);
     await db.query("commit");
     db.release();
     return verdict;
@@ -102,21 +102,21 @@ async function consumeOne(pool, { message, replay, order }) {
 
 const say = (id, verdict) => console.log(JSON.stringify({ id, verdict }));
 
-// One after the other, so that versions of an order are seen as they were sent. `live` says whether the channel
-// that a delivery came on is still the open one: its tag means nothing on another.
+// One after the other. `live` says whether the channel that a delivery came on is still the open one: its tag
+// means nothing on another.
 async function onDelivery(pool, channel, live, delivery) {
-  const taken = read(delivery.content);
-  if (taken === null) {
+  const message = read(delivery.content);
+  if (message === null) {
     console.error("not one of payhook's messages");
     if (live()) channel.reject(delivery, false);
     say(null, "refused");
     return;
   }
   try {
-    const verdict = await consumeOne(pool, taken);
+    const verdict = await consumeOne(pool, message);
     // Committed. If this is lost the message comes again, and is a duplicate then.
     if (live()) channel.ack(delivery);
-    say(taken.message.id, verdict);
+    say(message.id, verdict);
   } catch (error) {
     // Back to the queue after a pause: a database that is away is not asked a thousand times a second.
     // The queue counts, and after 20 deliveries moves the message to {queue}.dead.
@@ -124,7 +124,7 @@ async function onDelivery(pool, channel, live, delivery) {
     const count = delivery.properties.headers?.["x-delivery-count"] ?? 0;
     await sleep(1000 * Math.min(30, 2 ** Math.min(count, 5)));
     if (live()) channel.nack(delivery, false, true);
-    say(taken.message.id, "failed");
+    say(message.id, "failed");
   }
 }
 

@@ -1,13 +1,18 @@
-"""Takes payhook's messages from a queue, and does each thing once (SQLite, pika).
+"""Ships on payhook's message order.paid, once for each order (SQLite, pika).
 
     pip install -r requirements.txt
     AMQP_URL=amqp://user:password@host:5672/%2f QUEUE=fulfilment DATABASE=consumer.db python consumer.py
 
+The queue is payhook's: `[broker] queues` declares it, with `bind = ["order.paid"]` and nothing else.
+
 Delivery is at least once: after a crash or a lost connection the same message comes again. What makes it
 count once is one transaction that holds both the note that the message was seen and the work itself; the
-message is acknowledged after that transaction's commit. The queue is payhook's: `[broker] queues` declares it.
+message is acknowledged after that transaction's commit.
 
-One line of JSON on stdout per delivery: handled, duplicate, stale, refused or failed.
+With WORK=mirror and a queue that binds `order.*` it keeps a copy of how each order stands instead: that, and
+only that, drops lower versions.
+
+One line of JSON on stdout per delivery: handled, duplicate, stale, ignored, refused or failed.
 """
 
 import json
@@ -25,38 +30,21 @@ PREFETCH = 32
 
 SCHEMA = """
 create table if not exists seen (
-    id text not null,
-    replay text not null,
-    seen_at text not null default current_timestamp,
-    primary key (id, replay)
-) strict;
-create table if not exists order_versions (
-    merchant text not null,
-    order_id text not null,
-    version integer not null,
-    primary key (merchant, order_id)
+    id text primary key,
+    seen_at text not null default current_timestamp
 ) strict;
 create table if not exists shipments (
     merchant text not null,
     order_id text not null,
     primary key (merchant, order_id)
 ) strict;
-"""
-
-# An original is new if its id was never seen, not even in a replay. A replay is new if this id was not yet
-# seen in this replay. The insert decides; nothing looks first.
-NOTE = """
-insert into seen (id, replay)
-select :id, :replay
-where :replay <> '' or not exists (select 1 from seen where id = :id)
-on conflict do nothing
-"""
-
-# No row changes when a higher version of this order was seen before.
-ADVANCE = """
-insert into order_versions (merchant, order_id, version) values (?, ?, ?)
-on conflict (merchant, order_id) do update set version = excluded.version
-where excluded.version >= order_versions.version
+create table if not exists mirrored_orders (
+    merchant text not null,
+    order_id text not null,
+    status text not null,
+    version integer not null,
+    primary key (merchant, order_id)
+) strict;
 """
 
 
@@ -65,51 +53,69 @@ class Unreadable(Exception):
 
 
 def read(body):
-    """The message, and the parts that decide whether it counts."""
+    """The message, if what the work needs is there."""
     try:
         message = json.loads(body)
-        data = message["data"]
-        replay = (data.get("replay") or {}).get("id", "")
-        order = None
+        texts = [message["id"], message["type"]]
         if message["type"].startswith("order."):
-            order = (data["merchant"], data["order_id"], int(data["version"]))
-        if not isinstance(message["id"], str) or not isinstance(replay, str):
-            raise Unreadable("an id is not text")
-        return message, replay, order
+            data = message["data"]
+            texts += [data["merchant"], data["order_id"], data["status"]]
+            if type(data["version"]) is not int:
+                raise Unreadable("a version is no number")
+        if not all(isinstance(text, str) for text in texts):
+            raise Unreadable("what should be text is none")
+        return message
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Unreadable(repr(error)) from error
 
 
-def handle(db, message):
-    """Your work. It runs inside the transaction: what it writes to `db` is there once or not at all.
+def ship(db, message):
+    """Your work, inside the transaction: what it writes to `db` is there once or not at all.
 
+    By the message's type and never by version: order.paid is written once for each order, and it counts even if
+    a later version came first. By `id` alone: what an operator replays is not shipped again.
     What cannot be rolled back (a call to another service) needs a key of its own there: use `message["id"]`.
     """
+    if message["type"] != "order.paid":
+        return "ignored"
+    # The insert decides; nothing looks first.
+    if db.execute("insert into seen (id) values (?) on conflict do nothing", (message["id"],)).rowcount == 0:
+        return "duplicate"
     data = message["data"]
-    # By the order's state, not by the message's type: when versions overtake each other, only the newest is seen.
-    if message["type"].startswith("order.") and data["status"] == "paid":
-        db.execute(
-            "insert into shipments (merchant, order_id) values (?, ?) on conflict do nothing",
-            (data["merchant"], data["order_id"]),
-        )
+    db.execute(
+        "insert into shipments (merchant, order_id) values (?, ?) on conflict do nothing",
+        (data["merchant"], data["order_id"]),
+    )
+    return "handled"
+
+
+def mirror(db, message):
+    """A copy of how each order stands: messages overtake each other, and the highest version is the truth."""
+    if not message["type"].startswith("order."):
+        return "ignored"
+    data = message["data"]
+    changed = db.execute(
+        """insert into mirrored_orders (merchant, order_id, status, version) values (?, ?, ?, ?)
+        on conflict (merchant, order_id) do update set status = excluded.status, version = excluded.version
+        where excluded.version >= mirrored_orders.version""",
+        (data["merchant"], data["order_id"], data["status"], data["version"]),
+    )
+    return "handled" if changed.rowcount else "stale"
+
+
+WORK = {"ship": ship, "mirror": mirror}[os.environ.get("WORK", "ship")]
 
 
 def consume_one(db, body):
     """Everything about one delivery, in one transaction. Raises if it could not be done now."""
     try:
-        message, replay, order = read(body)
+        message = read(body)
     except Unreadable as error:
         logging.error("not one of payhook's messages: %s", error)
         return None, "refused"
     db.execute("begin immediate")
     try:
-        if db.execute(NOTE, {"id": message["id"], "replay": replay}).rowcount == 0:
-            verdict = "duplicate"
-        elif order and db.execute(ADVANCE, order).rowcount == 0:
-            verdict = "stale"
-        else:
-            handle(db, message)
-            verdict = "handled"
+        verdict = WORK(db, message)
         db.execute("commit")
         return message["id"], verdict
     except BaseException:
