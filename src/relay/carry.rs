@@ -11,12 +11,12 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;
 
-use super::Batch;
+use super::{Batch, RelayOptions};
 use crate::broker::{Outgoing, Published, Rabbitmq, Route};
 use crate::crash::{self, Point};
 use crate::event::{CloudEvent, Event, Replay};
-use crate::store::Store;
-use crate::store::outbox::{Claimed, Content, EventName, Message};
+use crate::store::outbox::{Claimed, Content, EventName, Failed, Message};
+use crate::store::{Store, Unreadable};
 use crate::telemetry::metrics::names;
 
 /// How long a row rests that met a queue which had vanished, or that the broker did not take.
@@ -46,14 +46,14 @@ impl Carried {
 }
 
 /// The fate of one row.
-enum Fate {
+enum Fate<'a> {
     /// To be confirmed; counted under this kind.
     Confirmed(&'static str),
     /// To be confirmed: nobody wanted it.
     Unwanted(&'static str),
     Refused(String),
     /// It does not read.
-    Unreadable,
+    Unreadable(&'a Unreadable),
     /// There is nothing to send.
     Missing,
     Again,
@@ -65,16 +65,16 @@ pub(super) struct Carrier {
     store: Store,
     broker: Rabbitmq,
     process: String,
-    reapply_after: Duration,
+    options: RelayOptions,
 }
 
 impl Carrier {
-    pub(super) fn new(store: Store, broker: Rabbitmq, process: &str, reapply_after: Duration) -> Self {
+    pub(super) fn new(store: Store, broker: Rabbitmq, process: &str, options: RelayOptions) -> Self {
         Self {
             store,
             broker,
             process: process.to_owned(),
-            reapply_after,
+            options,
         }
     }
 
@@ -100,9 +100,12 @@ impl Carrier {
                     carried.refused += 1;
                     self.mark_unpublishable(row, &reason).await;
                 }
-                Fate::Unreadable => {
-                    carried.refused += 1;
-                    self.bury_unreadable(row).await;
+                Fate::Unreadable(event) => {
+                    if self.count_unreadable(row, event).await {
+                        carried.refused += 1;
+                    } else {
+                        carried.failed += 1;
+                    }
                 }
                 Fate::Missing => {
                     carried.refused += 1;
@@ -115,8 +118,12 @@ impl Carrier {
         }
         drop(on_their_way);
         crash::point(Point::RelayConfirmed);
-        carried.failed = again.len();
-        match self.store.confirm_published(&confirmed, self.reapply_after).await {
+        carried.failed += again.len();
+        match self
+            .store
+            .confirm_published(&confirmed, self.options.reapply_after)
+            .await
+        {
             Ok(_) => carried.published = confirmed.len(),
             Err(error) => {
                 tracing::warn!(%error, rows = confirmed.len(), "published, but the store cannot note it");
@@ -144,17 +151,24 @@ impl Carrier {
         }
     }
 
-    async fn bury_unreadable(&self, row: &Claimed) {
-        let Content::Unreadable(event) = &row.content else {
-            return;
-        };
-        tracing::error!(event.id = %event.id, reason = event.reason, "buried: the stored event does not read");
-        if let Err(error) = self.store.bury_unreadable(event).await {
-            tracing::warn!(%error, event.id = %event.id, "cannot be buried; tried again later");
+    /// `true`: it is given up. Otherwise it is due again, and a newer daemon may read it.
+    async fn count_unreadable(&self, row: &Claimed, event: &Unreadable) -> bool {
+        tracing::warn!(event.id = %event.id, reason = event.reason, "the stored event does not read");
+        match self
+            .store
+            .record_unreadable(event, &row.row, &self.options.failures)
+            .await
+        {
+            Ok(Failed::Buried) => true,
+            Ok(Failed::Retry(_)) => false,
+            Err(error) => {
+                tracing::warn!(%error, event.id = %event.id, "cannot be counted; tried again later");
+                false
+            }
         }
     }
 
-    async fn send<'a>(&self, row: &'a Claimed) -> (&'a Claimed, Fate) {
+    async fn send<'a>(&self, row: &'a Claimed) -> (&'a Claimed, Fate<'a>) {
         if let Some(queue) = &row.queue
             && !self.broker.declares(queue)
         {
@@ -171,7 +185,7 @@ impl Carrier {
             }
             Content::Name(name) => (named_only(name), "event"),
             Content::Message(message) => (about_order(message), "message"),
-            Content::Unreadable(_) => return (row, Fate::Unreadable),
+            Content::Unreadable(event) => return (row, Fate::Unreadable(event)),
             Content::Unsendable(why) => return (row, Fate::Refused(why.clone())),
             Content::Missing => return (row, Fate::Missing),
         };

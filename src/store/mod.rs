@@ -34,6 +34,7 @@ mod postgres;
 mod probe;
 pub mod quarantine;
 mod quarantine_list;
+mod redrive;
 mod repeats;
 pub mod replays;
 pub mod retention;
