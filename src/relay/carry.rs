@@ -3,6 +3,10 @@
 //! All rows of a batch are on their way at once; each ends on its own. What was routed is confirmed in one
 //! transaction. What no queue wanted is done too, except when somebody does want it: an event always has the
 //! workers' queue, and a declared queue that asks for the message must have vanished; then the row stays.
+//!
+//! What goes to one queue goes only where that queue is declared. A process that does not declare it leaves the row
+//! to another, whose configuration may be newer; when nobody has sent it for [`OTHERS_HAVE`] it ends, and a human
+//! is told.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +25,9 @@ use crate::telemetry::metrics::names;
 
 /// How long a row rests that met a queue which had vanished, or that the broker did not take.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// How long a row may wait for a process that declares its queue.
+const OTHERS_HAVE: Duration = Duration::from_hours(1);
 
 /// What became of a batch, in rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +64,8 @@ enum Fate<'a> {
     /// There is nothing to send.
     Missing,
     Again,
+    /// To a queue that another process may declare.
+    Elsewhere(&'a str),
 }
 
 /// Carries batches; shared by all that are under way.
@@ -83,6 +92,7 @@ impl Carrier {
         let mut carried = Carried::default();
         let mut confirmed = Vec::with_capacity(batch.rows.len());
         let mut again = Vec::new();
+        let mut elsewhere = Vec::new();
         let mut on_their_way: FuturesUnordered<_> = batch.rows.iter().map(|row| self.send(row)).collect();
         while let Some((row, fate)) = on_their_way.next().await {
             crash::point(Point::RelayPublished);
@@ -114,6 +124,7 @@ impl Carrier {
                     }
                 }
                 Fate::Again => again.push(row.row.clone()),
+                Fate::Elsewhere(queue) => elsewhere.push((row, queue)),
             }
         }
         drop(on_their_way);
@@ -133,7 +144,28 @@ impl Carrier {
         if let Err(error) = self.store.release(&again, &self.process, PAUSE).await {
             tracing::debug!(%error, "rows not released; their claims run out by themselves");
         }
+        let ended = self.leave_to_others(&elsewhere).await;
+        carried.refused += ended;
+        carried.failed += elsewhere.len().saturating_sub(ended);
         carried
+    }
+
+    /// Gives back what goes to queues that this process does not declare; how many have waited too long.
+    async fn leave_to_others(&self, rows: &[(&Claimed, &str)]) -> usize {
+        let ids: Vec<String> = rows.iter().map(|(row, _)| row.row.clone()).collect();
+        let left = self
+            .store
+            .leave_to_others(&ids, &self.process, PAUSE, OTHERS_HAVE)
+            .await;
+        let outlived = left.unwrap_or_else(|error| {
+            tracing::debug!(%error, "rows not left to others; their claims run out by themselves");
+            Vec::new()
+        });
+        for (row, queue) in rows.iter().filter(|(row, _)| outlived.contains(&row.row)) {
+            self.mark_unpublishable(row, &format!("queue {queue} is not configured any more"))
+                .await;
+        }
+        outlived.len()
     }
 
     async fn mark_unpublishable(&self, row: &Claimed, reason: &str) {
@@ -172,10 +204,7 @@ impl Carrier {
         if let Some(queue) = &row.queue
             && !self.broker.declares(queue)
         {
-            return (
-                row,
-                Fate::Refused(format!("queue {queue} is not configured any more")),
-            );
+            return (row, Fate::Elsewhere(queue));
         }
         let (mut outgoing, mut kind) = match &row.content {
             _ if row.claimed_until <= Instant::now() => return (row, Fate::Again),
