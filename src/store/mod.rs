@@ -228,6 +228,11 @@ impl Store {
         }
     }
 
+    /// Whether other processes may have it open, too.
+    pub fn is_shared(&self) -> bool {
+        self.pick(true, false)
+    }
+
     /// Lets go of every connection; whoever is still at work hears [`StoreError::Unavailable`].
     pub async fn close(&self) {
         match self {
