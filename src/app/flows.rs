@@ -17,7 +17,7 @@ use crate::orders::apply::{Policy, Unknown};
 use crate::provider::Registry;
 use crate::relay::{Relay, RelayOptions};
 use crate::store::Store;
-use crate::store::outbox::{Bell, HANDOFF_ROOM, Handoff};
+use crate::store::outbox::{Bell, FailurePolicy, HANDOFF_ROOM, Handoff};
 use crate::telemetry::Health;
 use crate::time::Clock;
 use crate::worker::{Worker, WorkerOptions, WorkerParts};
@@ -60,6 +60,7 @@ pub(super) fn start(
     if let (Broker::Rabbitmq(rabbitmq), true) = (&broker, relays) {
         let options = RelayOptions {
             reapply_after: config.broker.reapply_after,
+            failures: FailurePolicy::new(config.worker.max_attempts, false),
             ..RelayOptions::default()
         };
         let (store, broker) = (shared.store.clone(), rabbitmq.clone());

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::Globals;
-use super::client::Connection;
+use super::client::{Client, Connection};
 use super::failure::Misuse;
 use super::listing::{Paging, Query, or_dash, show_page};
 use super::output::{Output, Table};
@@ -104,18 +104,46 @@ impl Redrive {
         }
         let client = self.connection.open(globals)?;
         let Some(id) = &self.id else {
-            let body = json!({ "filter": filter, "reason": self.reason });
-            let answer = client.post(&["dead-letters", "redrive"], &body).await?;
-            if out.is_json() {
-                return Ok(out.value(&answer)?);
-            }
-            let redriven = answer.get("redriven").and_then(Value::as_u64).unwrap_or_default();
-            return Ok(out.line(&format!("redriven {redriven}"))?);
+            return self.all(&client, filter, out).await;
         };
         let body = json!({ "reason": self.reason });
         let answer = client.post(&["dead-letters", id, "redrive"], &body).await?;
         show(out, &answer)
     }
+
+    /// Asks until nothing is left: one call does a bounded part.
+    async fn all(
+        &self,
+        client: &Client,
+        mut filter: Map<String, Value>,
+        out: &mut Output,
+    ) -> anyhow::Result<()> {
+        let mut all = 0_u64;
+        loop {
+            let body = json!({ "filter": filter, "reason": self.reason });
+            let answer = client.post(&["dead-letters", "redrive"], &body).await?;
+            let tally: Tally = Deserialize::deserialize(&answer)?;
+            all = all.saturating_add(tally.redriven);
+            if tally.remaining == 0 || tally.until.is_none() {
+                let tally = json!({ "redriven": all, "remaining": tally.remaining });
+                return if out.is_json() {
+                    Ok(out.value(&tally)?)
+                } else {
+                    Ok(out.line(&format!("redriven {all}"))?)
+                };
+            }
+            filter.insert("until".to_owned(), json!(tally.until));
+        }
+    }
+}
+
+/// What one call did; a daemon of an earlier version does all at once.
+#[derive(Debug, Deserialize)]
+struct Tally {
+    redriven: u64,
+    #[serde(default)]
+    remaining: u64,
+    until: Option<String>,
 }
 
 /// Runs it.

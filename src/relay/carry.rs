@@ -3,6 +3,10 @@
 //! All rows of a batch are on their way at once; each ends on its own. What was routed is confirmed in one
 //! transaction. What no queue wanted is done too, except when somebody does want it: an event always has the
 //! workers' queue, and a declared queue that asks for the message must have vanished; then the row stays.
+//!
+//! What goes to one queue goes only where that queue is declared. A process that does not declare it leaves the row
+//! to another, whose configuration may be newer; when nobody has sent it for [`OTHERS_HAVE`] it ends, and a human
+//! is told.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +15,19 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;
 
-use super::Batch;
+use super::{Batch, RelayOptions};
 use crate::broker::{Outgoing, Published, Rabbitmq, Route};
 use crate::crash::{self, Point};
 use crate::event::{CloudEvent, Event, Replay};
-use crate::store::Store;
-use crate::store::outbox::{Claimed, Content, EventName, Message};
+use crate::store::outbox::{Claimed, Content, EventName, Failed, Message};
+use crate::store::{Store, Unreadable};
 use crate::telemetry::metrics::names;
 
 /// How long a row rests that met a queue which had vanished, or that the broker did not take.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// How long a row may wait for a process that declares its queue.
+const OTHERS_HAVE: Duration = Duration::from_hours(1);
 
 /// What became of a batch, in rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,17 +53,19 @@ impl Carried {
 }
 
 /// The fate of one row.
-enum Fate {
+enum Fate<'a> {
     /// To be confirmed; counted under this kind.
     Confirmed(&'static str),
     /// To be confirmed: nobody wanted it.
     Unwanted(&'static str),
     Refused(String),
     /// It does not read.
-    Unreadable,
+    Unreadable(&'a Unreadable),
     /// There is nothing to send.
     Missing,
     Again,
+    /// To a queue that another process may declare.
+    Elsewhere(&'a str),
 }
 
 /// Carries batches; shared by all that are under way.
@@ -65,16 +74,16 @@ pub(super) struct Carrier {
     store: Store,
     broker: Rabbitmq,
     process: String,
-    reapply_after: Duration,
+    options: RelayOptions,
 }
 
 impl Carrier {
-    pub(super) fn new(store: Store, broker: Rabbitmq, process: &str, reapply_after: Duration) -> Self {
+    pub(super) fn new(store: Store, broker: Rabbitmq, process: &str, options: RelayOptions) -> Self {
         Self {
             store,
             broker,
             process: process.to_owned(),
-            reapply_after,
+            options,
         }
     }
 
@@ -83,6 +92,7 @@ impl Carrier {
         let mut carried = Carried::default();
         let mut confirmed = Vec::with_capacity(batch.rows.len());
         let mut again = Vec::new();
+        let mut elsewhere = Vec::new();
         let mut on_their_way: FuturesUnordered<_> = batch.rows.iter().map(|row| self.send(row)).collect();
         while let Some((row, fate)) = on_their_way.next().await {
             crash::point(Point::RelayPublished);
@@ -100,9 +110,12 @@ impl Carrier {
                     carried.refused += 1;
                     self.mark_unpublishable(row, &reason).await;
                 }
-                Fate::Unreadable => {
-                    carried.refused += 1;
-                    self.bury_unreadable(row).await;
+                Fate::Unreadable(event) => {
+                    if self.count_unreadable(row, event).await {
+                        carried.refused += 1;
+                    } else {
+                        carried.failed += 1;
+                    }
                 }
                 Fate::Missing => {
                     carried.refused += 1;
@@ -111,12 +124,17 @@ impl Carrier {
                     }
                 }
                 Fate::Again => again.push(row.row.clone()),
+                Fate::Elsewhere(queue) => elsewhere.push((row, queue)),
             }
         }
         drop(on_their_way);
         crash::point(Point::RelayConfirmed);
-        carried.failed = again.len();
-        match self.store.confirm_published(&confirmed, self.reapply_after).await {
+        carried.failed += again.len();
+        match self
+            .store
+            .confirm_published(&confirmed, self.options.reapply_after)
+            .await
+        {
             Ok(_) => carried.published = confirmed.len(),
             Err(error) => {
                 tracing::warn!(%error, rows = confirmed.len(), "published, but the store cannot note it");
@@ -126,7 +144,28 @@ impl Carrier {
         if let Err(error) = self.store.release(&again, &self.process, PAUSE).await {
             tracing::debug!(%error, "rows not released; their claims run out by themselves");
         }
+        let ended = self.leave_to_others(&elsewhere).await;
+        carried.refused += ended;
+        carried.failed += elsewhere.len().saturating_sub(ended);
         carried
+    }
+
+    /// Gives back what goes to queues that this process does not declare; how many have waited too long.
+    async fn leave_to_others(&self, rows: &[(&Claimed, &str)]) -> usize {
+        let ids: Vec<String> = rows.iter().map(|(row, _)| row.row.clone()).collect();
+        let left = self
+            .store
+            .leave_to_others(&ids, &self.process, PAUSE, OTHERS_HAVE)
+            .await;
+        let outlived = left.unwrap_or_else(|error| {
+            tracing::debug!(%error, "rows not left to others; their claims run out by themselves");
+            Vec::new()
+        });
+        for (row, queue) in rows.iter().filter(|(row, _)| outlived.contains(&row.row)) {
+            self.mark_unpublishable(row, &format!("queue {queue} is not configured any more"))
+                .await;
+        }
+        outlived.len()
     }
 
     async fn mark_unpublishable(&self, row: &Claimed, reason: &str) {
@@ -144,24 +183,28 @@ impl Carrier {
         }
     }
 
-    async fn bury_unreadable(&self, row: &Claimed) {
-        let Content::Unreadable(event) = &row.content else {
-            return;
-        };
-        tracing::error!(event.id = %event.id, reason = event.reason, "buried: the stored event does not read");
-        if let Err(error) = self.store.bury_unreadable(event).await {
-            tracing::warn!(%error, event.id = %event.id, "cannot be buried; tried again later");
+    /// `true`: it is given up. Otherwise it is due again, and a newer daemon may read it.
+    async fn count_unreadable(&self, row: &Claimed, event: &Unreadable) -> bool {
+        tracing::warn!(event.id = %event.id, reason = event.reason, "the stored event does not read");
+        match self
+            .store
+            .record_unreadable(event, &row.row, &self.options.failures)
+            .await
+        {
+            Ok(Failed::Buried) => true,
+            Ok(Failed::Retry(_)) => false,
+            Err(error) => {
+                tracing::warn!(%error, event.id = %event.id, "cannot be counted; tried again later");
+                false
+            }
         }
     }
 
-    async fn send<'a>(&self, row: &'a Claimed) -> (&'a Claimed, Fate) {
+    async fn send<'a>(&self, row: &'a Claimed) -> (&'a Claimed, Fate<'a>) {
         if let Some(queue) = &row.queue
             && !self.broker.declares(queue)
         {
-            return (
-                row,
-                Fate::Refused(format!("queue {queue} is not configured any more")),
-            );
+            return (row, Fate::Elsewhere(queue));
         }
         let (mut outgoing, mut kind) = match &row.content {
             _ if row.claimed_until <= Instant::now() => return (row, Fate::Again),
@@ -171,7 +214,7 @@ impl Carrier {
             }
             Content::Name(name) => (named_only(name), "event"),
             Content::Message(message) => (about_order(message), "message"),
-            Content::Unreadable(_) => return (row, Fate::Unreadable),
+            Content::Unreadable(event) => return (row, Fate::Unreadable(event)),
             Content::Unsendable(why) => return (row, Fate::Refused(why.clone())),
             Content::Missing => return (row, Fate::Missing),
         };

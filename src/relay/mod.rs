@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 pub use carry::Carried;
 
 use crate::broker::{Link, Rabbitmq};
-use crate::store::outbox::{Bell, Claimed, Handoff};
+use crate::store::outbox::{Bell, Claimed, FailurePolicy, Handoff};
 use crate::store::{Store, StoreError};
 use carry::Carrier;
 use gather::Gatherer;
@@ -43,6 +43,8 @@ pub struct RelayOptions {
     pub again_most: u32,
     /// None are, while more messages than this wait for the workers: a backlog is not a loss.
     pub again_backlog: u32,
+    /// How often an event that does not read is tried.
+    pub failures: FailurePolicy,
 }
 
 impl Default for RelayOptions {
@@ -54,6 +56,7 @@ impl Default for RelayOptions {
             reapply_after: Duration::from_mins(5),
             again_most: 1000,
             again_backlog: 1000,
+            failures: FailurePolicy::new(8, false),
         }
     }
 }
@@ -82,7 +85,7 @@ impl Relay {
         process: &str,
         options: RelayOptions,
     ) -> Self {
-        let carrier = Carrier::new(store.clone(), broker.clone(), process, options.reapply_after);
+        let carrier = Carrier::new(store.clone(), broker.clone(), process, options.clone());
         Self {
             carrier: Arc::new(carrier),
             gatherer: Gatherer::new(store, broker, handoffs, bell, process, &options),

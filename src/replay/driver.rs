@@ -2,8 +2,14 @@
 //!
 //! Every process with a worker has one. A replay is driven by whoever holds its lease; when that process dies,
 //! another goes on from the last page that was committed as soon as the lease has run out.
+//!
+//! Processes need not have the same configuration. One that does not declare the replay's queue gives the lease up,
+//! says why in the replay and rests, so that another may go on; if none can, the replay waits. An account that this
+//! process does not know is left to others in the same way, but not for ever, since accounts come to an end: when
+//! nobody has gone on within [`REST`], what came to it is refused. Where there can be no other process (SQLite) that
+//! is at once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use metrics::counter;
@@ -11,26 +17,30 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Replays;
+use super::pace::{allowance, at_once, used};
+use super::page::Stranger;
 use crate::store::StoreError;
-use crate::store::replays::{Candidate, Held, Judged, Moved, What};
+use crate::store::replays::{Held, Moved};
 use crate::telemetry::causes;
 use crate::telemetry::metrics::names;
 
-/// Between two rounds while something runs.
-const TICK: Duration = Duration::from_millis(200);
+/// From one round to the next while something runs.
+const TICK: Duration = Duration::from_millis(100);
 /// Between two looks while nothing does.
 const IDLE: Duration = Duration::from_millis(500);
 /// Leases are renewed so often; they hold several times as long.
 const RENEW: Duration = Duration::from_secs(3);
 /// How long a replay rests that has a trouble of its own.
-const REST: Duration = Duration::from_secs(30);
+pub(super) const REST: Duration = Duration::from_secs(30);
 /// How long the store may take to count or to find a page: less than a lease holds, or two processes would take
 /// the replay from each other for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What a replay may have in the outbox: what is behind it must not wait for all of it.
 const OUTSTANDING: i64 = 1000;
-/// The most in one page.
+/// The most in one page: other writers come in between two.
 const PAGE: u32 = 250;
+/// How long one replay is moved on in a round, a page at a time.
+const TURN: Duration = Duration::from_millis(200);
 
 /// Drives replays for one process.
 #[derive(Debug)]
@@ -39,13 +49,17 @@ pub struct Driver {
     process: String,
     /// Those that this process drives.
     driven: HashMap<String, Driven>,
+    /// Those that it has left to others, and until when.
+    left: HashMap<String, Instant>,
+    /// The accounts that nobody else knew either, by replay.
+    nobodys: HashMap<String, BTreeSet<(String, String)>>,
     renew_at: Instant,
 }
 
 /// A replay that this process drives.
 #[derive(Clone, Copy, Debug)]
 struct Driven {
-    /// When it was last moved.
+    /// Up to when the pace has been used.
     moved: Instant,
     /// It was tried to count what it is about; without a count it goes on as well.
     counted: bool,
@@ -69,6 +83,8 @@ impl Driver {
             replays,
             process: process.to_owned(),
             driven: HashMap::new(),
+            left: HashMap::new(),
+            nobodys: HashMap::new(),
             renew_at: Instant::now(),
         }
     }
@@ -76,9 +92,11 @@ impl Driver {
     /// Until `shutdown`; then others may go on at once.
     pub async fn run(mut self, shutdown: CancellationToken) {
         loop {
+            let began = Instant::now();
             let pause = match self.step().await {
                 Ok(Round { driven: 0, .. }) => IDLE,
-                Ok(_) => TICK,
+                // A round at every tick, and a fifth of the time for others however slow it is.
+                Ok(_) => TICK.saturating_sub(began.elapsed()).max(began.elapsed() / 4),
                 Err(error) => {
                     tracing::warn!(error = %causes(&error), "replays rest: the store does not answer");
                     RENEW
@@ -106,12 +124,14 @@ impl Driver {
         let mut moved = false;
         let ids: Vec<String> = self.driven.keys().cloned().collect();
         for id in ids {
-            match self.move_on(&id).await {
-                Ok(Some(sent)) => {
-                    moved = true;
+            match self.turn(&id).await {
+                Ok(Turn { sent, ours }) => {
+                    moved |= ours;
                     round.sent = round.sent.saturating_add(sent);
+                    if !ours {
+                        self.driven.remove(&id);
+                    }
                 }
-                Ok(None) => drop(self.driven.remove(&id)),
                 // The store is away, or only this one's query takes too long: the others tell.
                 Err(error) if error.is_transient() => {
                     self.rest(&id, RENEW);
@@ -138,7 +158,10 @@ impl Driver {
     }
 
     async fn lease(&mut self) -> Result<(), StoreError> {
-        let leased = self.replays.store.lease_replays(&self.process).await?;
+        let now = Instant::now();
+        self.left.retain(|_, until| *until > now);
+        let left = self.left.keys().map(String::as_str);
+        let leased = self.replays.store.lease_replays(&self.process, left).await?;
         self.driven.retain(|id, _| leased.contains(id));
         for id in leased {
             // A new one begins with one tick's worth.
@@ -153,17 +176,39 @@ impl Driver {
         Ok(())
     }
 
-    /// `None`: it is not ours any more, or has ended.
-    async fn move_on(&mut self, id: &str) -> Result<Option<u64>, StoreError> {
+    /// Page after page, as far as pace, outbox and time allow.
+    async fn turn(&mut self, id: &str) -> Result<Turn, StoreError> {
+        let began = Instant::now();
+        let mut all = 0_u64;
+        loop {
+            let (sent, ours) = match self.move_on(id).await? {
+                Step::Rests => {
+                    return Ok(Turn {
+                        sent: all,
+                        ours: true,
+                    });
+                }
+                Step::Gone => (0, false),
+                Step::Moved(sent) => (sent, true),
+            };
+            all = all.saturating_add(sent);
+            if !ours || began.elapsed() >= TURN {
+                return Ok(Turn { sent: all, ours });
+            }
+        }
+    }
+
+    /// One page.
+    async fn move_on(&mut self, id: &str) -> Result<Step, StoreError> {
         let store = self.replays.store.clone();
         let Some(driven) = self.driven.get(id).copied() else {
-            return Ok(None);
+            return Ok(Step::Gone);
         };
         if driven.rests.is_some_and(|until| until > Instant::now()) {
-            return Ok(Some(0));
+            return Ok(Step::Rests);
         }
         let Some(held) = store.held_replay(id, &self.process).await? else {
-            return Ok(None);
+            return Ok(Step::Gone);
         };
         if held.total.is_none() && !driven.counted {
             if let Some(driven) = self.driven.get_mut(id) {
@@ -181,86 +226,72 @@ impl Driver {
         let waiting = store.outstanding(id, OUTSTANDING).await?;
         if held.walked {
             if waiting.unpublished > 0 {
-                return Ok(Some(0));
+                return Ok(Step::Rests);
             }
+            self.nobodys.remove(id);
             if store.finish_replay(&held, &self.process).await? {
                 tracing::info!(replay.id = id, replay.sent = held.sent, "replay done");
             }
-            return Ok(None);
+            return Ok(Step::Gone);
         }
         let room = u32::try_from(OUTSTANDING.saturating_sub(waiting.rows)).unwrap_or_default();
-        let most = allowance(&held, driven.moved).min(room).min(PAGE);
-        if most == 0 {
-            return Ok(Some(0));
+        let allowed = allowance(held.per_second, driven.moved, Instant::now());
+        let most = allowed.min(room).min(PAGE);
+        // Few small pages are cheaper than many tiny ones.
+        if most == 0 || allowed < at_once(held.per_second, TICK, PAGE) {
+            return Ok(Step::Rests);
         }
-        let looking = self.page(&held, u16::try_from(most).unwrap_or(u16::MAX));
+        let Ok(rules) = self.replays.rules(held.queue.as_deref()) else {
+            return self.leave(&held, Stranger::queue(&held)).await;
+        };
+        let nobodys = self.nobodys.entry(id.to_owned()).or_default();
+        let looking = self
+            .replays
+            .page(nobodys, &held, &rules, u16::try_from(most).unwrap_or(u16::MAX));
         let Ok(page) = tokio::time::timeout(PATIENCE, looking).await else {
             tracing::warn!(replay.id = id, "finding a page takes too long; tried again later");
             self.rest(id, REST);
-            return Ok(Some(0));
+            return Ok(Step::Rests);
         };
-        let page = page?;
+        let page = match page? {
+            Ok(page) => page,
+            Err(stranger) => return self.leave(&held, stranger).await,
+        };
         match store.move_replay(&held, &page, &self.process).await? {
-            Moved::Lost => Ok(None),
+            Moved::Lost => Ok(Step::Gone),
             Moved::Sent(sent) => {
                 if let Some(driven) = self.driven.get_mut(id) {
-                    driven.moved = Instant::now();
+                    driven.moved = used(driven.moved, held.per_second, sent, Instant::now());
                 }
                 counter!(names::REPLAYED, "what" => held.what.as_str()).increment(sent);
-                Ok(Some(sent))
+                Ok(Step::Moved(sent))
             }
         }
     }
 
-    /// The next page, judged by today's rules.
-    async fn page(&self, held: &Held, limit: u16) -> Result<Judged, StoreError> {
-        let found = self
-            .replays
-            .store
-            .replay_candidates(
-                held.what,
-                &held.merchant,
-                &held.filter,
-                (&held.at, Some(&held.end)),
-                limit,
-            )
-            .await?;
-        let rules = self.replays.rules(held.queue.as_deref());
-        let mut page = Judged {
-            upto: found.last().map(Candidate::place),
-            last: found.len() < usize::from(limit),
-            ..Judged::default()
-        };
-        for candidate in found {
-            let refusal = match &rules {
-                Ok(rules) => rules.refusal(account_of(held.what, &candidate), &candidate.kind),
-                // Declared when it was asked for, and not any more.
-                Err(unknown) => Some(unknown.to_string()),
-            };
-            match refusal {
-                None => page.send.push(candidate),
-                Some(why) => {
-                    let count = page.refused.entry(why).or_default();
-                    *count = count.saturating_add(1);
-                }
-            }
-        }
-        Ok(page)
+    /// Lets another process go on with what this one does not know.
+    async fn leave(&mut self, held: &Held, stranger: Stranger) -> Result<Step, StoreError> {
+        let Stranger(why) = stranger;
+        tracing::warn!(replay.id = held.id, why, "a replay is left to other processes");
+        self.replays.store.leave_replay(held, &self.process, &why).await?;
+        self.left.insert(held.id.clone(), Instant::now() + REST);
+        Ok(Step::Gone)
     }
 }
 
-/// How many the pace allows since the last page; what was not used in a second is not saved up.
-fn allowance(held: &Held, moved: Instant) -> u32 {
-    let millis = u64::try_from(moved.elapsed().as_millis())
-        .unwrap_or(1000)
-        .min(1000);
-    let allowed = u64::from(held.per_second).saturating_mul(millis).div_euclid(1000);
-    u32::try_from(allowed).unwrap_or(u32::MAX)
+/// What a round did for one replay.
+struct Turn {
+    sent: u64,
+    /// This process still drives it.
+    ours: bool,
 }
 
-fn account_of(what: What, candidate: &Candidate) -> Option<(&str, &str)> {
-    match what {
-        What::Events => candidate.provider.as_deref().zip(candidate.account.as_deref()),
-        What::Orders => None,
-    }
+/// What became of one page.
+enum Step {
+    /// It was handed over, or nothing in it matched.
+    Moved(u64),
+    /// Not now.
+    Rests,
+    /// It is not ours any more, or has ended.
+    Gone,
 }

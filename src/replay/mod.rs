@@ -8,6 +8,8 @@
 //! that no account of this process can read.
 
 mod driver;
+mod pace;
+mod page;
 mod plan;
 mod rules;
 

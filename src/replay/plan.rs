@@ -1,10 +1,14 @@
 //! What a replay would do, before it is done.
 //!
-//! How many there are is counted over everything that matches. What would come of it is found by reading a sample
-//! with today's mapping and judging its orders as a worker would, in a transaction that is dropped.
+//! How many there are is counted over everything that matches, or as much of it as can be looked at in a moment. What
+//! would come of it is found by reading a sample with today's mapping and judging its orders as a worker would, in a
+//! transaction that is dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use serde::Serialize;
 
@@ -13,10 +17,12 @@ use crate::event::{Event, EventId, Reading};
 use crate::orders::apply::{ApplyError, Item, OrderChange, preview};
 use crate::orders::transition::Standing;
 use crate::store::StoreError;
-use crate::store::replays::{Candidate, Group, Place, ReplayFilter, What};
+use crate::store::replays::{COUNTED_AT_MOST, Candidate, Group, Place, ReplayFilter, What};
 
 /// The most events that are read for what would come of them.
 const SAMPLE: u16 = 200;
+/// How long they are searched for.
+const SEARCH: Duration = Duration::from_secs(2);
 /// The most of their bodies; they are in memory at once.
 const SAMPLE_BYTES: usize = 16 * 1024 * 1024;
 /// Events read together.
@@ -31,6 +37,8 @@ const TRIES: u32 = 3;
 pub struct Plan {
     /// What matches.
     pub matched: i64,
+    /// There was too much to look at: what follows, and `matched`, are at least so many.
+    pub matched_at_least: bool,
     /// Of these: what would be sent again.
     pub would_publish: i64,
     /// Of these: what would not, and why.
@@ -106,19 +114,45 @@ impl Replays {
         filter: &ReplayFilter,
         rules: &Rules,
     ) -> Result<Plan, StoreError> {
-        let groups = self.store.replay_groups(what, merchant, filter, None).await?;
-        let mut plan = Plan::of_groups(&groups, rules);
+        let counted = self
+            .store
+            .count_replayed(what, merchant, filter, None, COUNTED_AT_MOST)
+            .await?;
+        let mut plan = Plan::of_groups(&counted.groups, rules);
+        plan.matched_at_least = counted.at_least;
         if what == What::Events {
             plan.never_verified = self.store.never_verified(merchant, filter).await?;
         }
         if rules.reaches_workers(what) && plan.would_publish > 0 {
-            let candidates = self
-                .store
-                .replay_candidates(what, merchant, filter, (&Place::default(), None), SAMPLE)
-                .await?;
+            let candidates = self.sample(what, merchant, filter).await?;
             self.examine(&mut plan, &candidates, rules).await?;
         }
         Ok(plan)
+    }
+
+    /// The first that match, as far as they are found in a moment.
+    async fn sample(
+        &self,
+        what: What,
+        merchant: &str,
+        filter: &ReplayFilter,
+    ) -> Result<Vec<Candidate>, StoreError> {
+        let began = Instant::now();
+        let mut at = Place::default();
+        let mut sample = Vec::new();
+        while began.elapsed() < SEARCH {
+            let most = SAMPLE.saturating_sub(u16::try_from(sample.len()).unwrap_or(SAMPLE));
+            let look = self
+                .store
+                .replay_look(what, merchant, filter, (&at, None), most)
+                .await?;
+            sample.extend(look.found);
+            match look.upto {
+                Some(upto) if !look.last && sample.len() < usize::from(SAMPLE) => at = upto,
+                _ => break,
+            }
+        }
+        Ok(sample)
     }
 
     async fn examine(

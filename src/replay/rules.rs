@@ -69,6 +69,17 @@ impl Rules {
         self.queue.is_none() && what == What::Events
     }
 
+    /// Whether this process does not know the account whose event the workers would have to read: another may.
+    pub fn is_stranger(&self, account: Option<(&str, &str)>) -> bool {
+        self.queue.is_none() && account.is_some_and(|(provider, account)| !self.knows(provider, account))
+    }
+
+    fn knows(&self, provider: &str, account: &str) -> bool {
+        provider
+            .parse()
+            .is_ok_and(|provider| self.registry.get(provider, account).is_some())
+    }
+
     /// Why something of this account and kind (an event's type, a message's routing key) is not sent.
     pub fn refusal(&self, account: Option<(&str, &str)>, kind: &str) -> Option<String> {
         match (&self.queue, account) {
@@ -81,14 +92,8 @@ impl Rules {
                 let wanted = queue.bind.iter().any(|binding| binding_matches(binding, key));
                 (!wanted).then(|| format!("queue {} does not ask for {kind}", queue.name))
             }
-            (None, Some((provider, account))) => {
-                let configured = provider
-                    .parse()
-                    .is_ok_and(|provider| self.registry.get(provider, account).is_some());
-                (!configured).then(|| {
-                    format!("account {provider}/{account} is not configured: no worker could read it")
-                })
-            }
+            (None, Some((provider, account))) => (!self.knows(provider, account))
+                .then(|| format!("account {provider}/{account} is not configured: no worker could read it")),
             (None, None) => None,
         }
     }

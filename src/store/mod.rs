@@ -35,6 +35,7 @@ mod postgres;
 mod probe;
 pub mod quarantine;
 mod quarantine_list;
+mod redrive;
 mod repeats;
 pub mod replays;
 pub mod retention;
@@ -244,6 +245,11 @@ impl Store {
             Self::Postgres(_) => postgres,
             Self::Sqlite(_) => sqlite,
         }
+    }
+
+    /// Whether other processes may have it open, too.
+    pub fn is_shared(&self) -> bool {
+        self.pick(true, false)
     }
 
     /// Lets go of every connection; whoever is still at work hears [`StoreError::Unavailable`].

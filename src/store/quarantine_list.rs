@@ -169,22 +169,23 @@ impl Store {
         rows.into_iter().map(KeptRow::kept).collect()
     }
 
-    /// Lets go of those that are events by now.
-    pub async fn release_quarantined(&self, ids: &[String]) -> Result<(), StoreError> {
+    /// Lets go of those that are events by now, and gives how many of them nobody else had let go of.
+    pub async fn release_quarantined(&self, ids: &[String]) -> Result<u64, StoreError> {
         if ids.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let mut tx = self.begin().await?;
-        on_tx!(&mut tx, |conn| {
+        let released = on_tx!(&mut tx, |conn| {
             let mut sql = QueryBuilder::new(RELEASE);
             let mut list = sql.separated(", ");
             for id in ids {
                 list.push_bind(id);
             }
             sql.push(")");
-            sql.build().execute(conn).await.map(drop)
+            sql.build().execute(conn).await.map(|done| done.rows_affected())
         })?;
-        tx.commit().await
+        tx.commit().await?;
+        Ok(released)
     }
 }
 

@@ -162,8 +162,20 @@ impl Applier {
 
     async fn fail(&self, event: &Event, reason: &str) -> Result<Tally, StoreError> {
         tracing::warn!(event.id = %event.id, reason, "event cannot be applied");
+        let failed = self.store.record_failure(event, reason, &self.failures).await;
+        self.failed(&event.id, failed)
+    }
+
+    /// Counts an event that does not read, on the outbox row that named it; a newer daemon may read it.
+    pub(super) async fn fail_unreadable(&self, event: &Unreadable, row: &str) -> Result<Tally, StoreError> {
+        tracing::warn!(event.id = %event.id, reason = event.reason, "the stored event does not read");
+        let failed = self.store.record_unreadable(event, row, &self.failures).await;
+        self.failed(&event.id, failed)
+    }
+
+    fn failed(&self, event: &EventId, failed: Result<Failed, StoreError>) -> Result<Tally, StoreError> {
         let mut tally = Tally::default();
-        match self.store.record_failure(event, reason, &self.failures).await {
+        match failed {
             Ok(Failed::Retry(_)) => tally.retried = 1,
             Ok(Failed::Buried) => {
                 self.buried();
@@ -172,20 +184,12 @@ impl Applier {
             // Nothing is wrong with the store: it will not count this one. It has no outcome, so its claim or
             // the sweep brings it again; its neighbours go on.
             Err(error) if !error.is_transient() => {
-                tracing::error!(event.id = %event.id, error = causes(&error), "its failure cannot be counted");
+                tracing::error!(event.id = %event, error = causes(&error), "its failure cannot be counted");
                 tally.retried = 1;
             }
             Err(error) => return Err(error),
         }
         Ok(tally)
-    }
-
-    /// Gives up an event that does not read.
-    pub(super) async fn bury_unreadable(&self, event: &Unreadable) -> Result<(), StoreError> {
-        tracing::error!(event.id = %event.id, reason = event.reason, "buried: the stored event does not read");
-        self.store.bury_unreadable(event).await?;
-        self.buried();
-        Ok(())
     }
 
     fn buried(&self) {

@@ -208,7 +208,11 @@ async fn together(applier: &Applier, batch: &[Delivered]) -> Result<(), StoreErr
     for delivered in batch {
         match delivered.id.as_ref().and_then(|id| known.get(id)) {
             Some(Ok(event)) => events.push(Arc::clone(event)),
-            Some(Err(unreadable)) => applier.bury_unreadable(unreadable).await?,
+            Some(Err(unreadable)) => {
+                applier
+                    .fail_unreadable(unreadable, unreadable.id.as_str())
+                    .await?;
+            }
             None => unknown.push(delivered),
         }
     }

@@ -59,7 +59,10 @@ async fn record(applier: &Applier, delivered: &Delivered) -> Result<(), StoreErr
     let known = named(&applier.store, std::slice::from_ref(delivered)).await?;
     let event = match known.into_values().next() {
         None => return bury_unknown(&applier.store, delivered).await,
-        Some(Err(unreadable)) => return applier.bury_unreadable(&unreadable).await,
+        Some(Err(unreadable)) => {
+            let row = unreadable.id.as_str();
+            return applier.fail_unreadable(&unreadable, row).await.map(drop);
+        }
         Some(Ok(event)) => event,
     };
     let error = "the broker gave up: workers took it again and again and never finished";

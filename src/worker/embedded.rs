@@ -105,7 +105,7 @@ async fn sweep(outbox: &Embedded, applier: &Applier, batch: usize) -> Result<(Ta
     for Claimed { row, content, .. } in rows {
         match content {
             Content::Event(event, _) => events.push(event),
-            Content::Unreadable(event) => unreadable.push(event),
+            Content::Unreadable(event) => unreadable.push((row, event)),
             Content::Name(_) | Content::Message(_) | Content::Unsendable(_) | Content::Missing => {
                 missing.push(row);
             }
@@ -113,9 +113,8 @@ async fn sweep(outbox: &Embedded, applier: &Applier, batch: usize) -> Result<(Ta
     }
     let mut tally = applier.apply(&events).await?;
     // Last: whatever the store says to these, the others have been applied.
-    for event in unreadable {
-        applier.bury_unreadable(&event).await?;
-        tally.buried += 1;
+    for (row, event) in unreadable {
+        tally.add(applier.fail_unreadable(&event, &row).await?);
     }
     for row in missing {
         applier.store.end_missing(&row).await?;

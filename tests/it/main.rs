@@ -36,6 +36,8 @@ mod orders;
 mod quarantine;
 mod recorder;
 mod relay;
+mod replay_others;
+mod replay_walk;
 mod replays;
 mod retention;
 mod reverify;

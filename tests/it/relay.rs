@@ -8,7 +8,7 @@ use payhook::config::BrokerUrl;
 use payhook::event::{Event, EventId, Replay};
 use payhook::relay::{Carried, Relay, RelayOptions};
 use payhook::store::messages::{self, NewMessage};
-use payhook::store::outbox::{Bell, CLAIM, Handoff, Scope, enqueue_replays};
+use payhook::store::outbox::{Bell, CLAIM, Handoff, Scope, enqueue_replays, resend_messages};
 use payhook::time::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -53,7 +53,7 @@ async fn write_message(fresh: &FreshStore, id: &str, routing_key: &str) {
         merchant: "default".to_owned(),
         order_id: None,
         routing_key: routing_key.to_owned(),
-        body: br#"{"specversion":"1.0"}"#.to_vec(),
+        body: br#"{"specversion":"1.0","data":{}}"#.to_vec(),
     };
     messages::insert(&mut tx, &[message], Timestamp::from_secs(1_796_000_000))
         .await
@@ -246,6 +246,46 @@ on_both_stores! {
             make_due(&fresh).await;
             assert_eq!(relay.step().await.unwrap(), published(0));
             assert_eq!(fresh.number("select count(*) from outbox where unpublishable").await, 1);
+            rabbit
+        })
+        .await;
+    }
+
+    async fn what_goes_to_a_queue_of_another_configuration_waits_for_it_but_not_for_ever(fresh) {
+        Rabbit::with(|rabbit| async move {
+            let older = Running::connected(&rabbit.options(), &fresh.store, "older").await;
+            let mut options = rabbit.options();
+            options.config.queues = vec![rabbit.order_queue("order.paid")];
+            let newer = Running::connected(&options, &fresh.store, "newer").await;
+            let queue = rabbit.name("q");
+            for id in ["default/a/1", "default/b/1"] {
+                write_message(&fresh, id, "order.paid").await;
+            }
+            fresh.by_hand("delete from outbox").await.unwrap();
+            let replay = Replay { id: "r1".to_owned(), reason: "lost".to_owned() };
+            let mut tx = fresh.store.begin().await.unwrap();
+            resend_messages(&mut tx, &["default/a/1"], &replay, Some(&queue)).await.unwrap();
+            tx.commit().await.unwrap();
+            let (mut of_older, _open) = relay(&fresh, &older, "older");
+            let left = Carried { failed: 1, ..Carried::default() };
+            assert_eq!(of_older.step().await.unwrap(), left);
+            assert_eq!(of_older.step().await.unwrap(), published(0), "it does not take it again at once");
+            assert_eq!(fresh.number("select count(*) from outbox where claimed_by is null").await, 1);
+            make_due(&fresh).await;
+            let (mut of_newer, _open) = relay(&fresh, &newer, "newer");
+            assert_eq!(of_newer.step().await.unwrap(), published(1));
+            assert_eq!(rabbit.take_all(&queue, 1).await[0].id, "default/a/1");
+
+            // Nobody has the queue any more.
+            let mut tx = fresh.store.begin().await.unwrap();
+            resend_messages(&mut tx, &["default/b/1"], &replay, Some(&queue)).await.unwrap();
+            tx.commit().await.unwrap();
+            fresh.by_hand("update outbox set created_at = created_at - 3599000000").await.unwrap();
+            assert_eq!(of_older.step().await.unwrap(), left);
+            fresh.by_hand("update outbox set created_at = created_at - 2000000, due_at = 0").await.unwrap();
+            assert_eq!(of_older.step().await.unwrap(), Carried { refused: 1, ..Carried::default() });
+            assert_eq!(fresh.number("select count(*) from outbox where kind = 'resend'").await, 0);
+            assert_eq!(fresh.texts("select code || ' ' || source from attention").await, ["unpublishable default/b/1#r1"]);
             rabbit
         })
         .await;

@@ -36,7 +36,7 @@ const POLICY: Policy = Policy {
     park_deadline: Duration::from_hours(24),
 };
 
-fn over(fresh: &FreshStore, queues: &[Queue]) -> Replays {
+pub(crate) fn over(fresh: &FreshStore, queues: &[Queue]) -> Replays {
     let registry = Arc::new(ArcSwap::from_pointee(signed::registry_of(&signed::accounts())));
     let clock = Clock::fixed(signed::now());
     Replays::new(fresh.store.clone(), registry, queues, POLICY, clock)
@@ -70,18 +70,18 @@ async fn work(worker: &mut Worker) {
     while worker.step().await.unwrap().applied > 0 {}
 }
 
-async fn stored(fresh: &FreshStore, events: impl IntoIterator<Item = Event>) {
+pub(crate) async fn stored(fresh: &FreshStore, events: impl IntoIterator<Item = Event>) {
     let all: Vec<Arc<Event>> = events.into_iter().map(Arc::new).collect();
     for batch in all.chunks(200) {
         fresh.store.insert_fresh(batch, None).await.unwrap();
     }
 }
 
-struct Wish<'a> {
-    what: What,
-    queue: Option<&'a str>,
-    filter: ReplayFilter,
-    per_second: u32,
+pub(crate) struct Wish<'a> {
+    pub(crate) what: What,
+    pub(crate) queue: Option<&'a str>,
+    pub(crate) filter: ReplayFilter,
+    pub(crate) per_second: u32,
 }
 
 impl Default for Wish<'_> {
@@ -95,7 +95,7 @@ impl Default for Wish<'_> {
     }
 }
 
-async fn begin(fresh: &FreshStore, wish: Wish<'_>) -> String {
+pub(crate) async fn begin(fresh: &FreshStore, wish: Wish<'_>) -> String {
     let new = NewReplay {
         merchant: "default",
         actor: "ops",
@@ -111,7 +111,7 @@ async fn begin(fresh: &FreshStore, wish: Wish<'_>) -> String {
     begun.id
 }
 
-async fn seen(fresh: &FreshStore, id: &str) -> ReplayView {
+pub(crate) async fn seen(fresh: &FreshStore, id: &str) -> ReplayView {
     fresh.store.replay("default", id).await.unwrap().unwrap()
 }
 

@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use payhook::event::{Event, EventId, Replay};
-use payhook::store::dead_letters::{Redriven, redrive, succeeded};
+use payhook::store::dead_letters::{Redriven, redrive, redrive_all, succeeded};
+use payhook::store::history::{self, NewOutcome};
 use payhook::store::outbox::{
     Content, Failed, FailurePolicy, Scope, enqueue_replays, finish_applied, resend_events, resend_messages,
 };
+use payhook::store::replays::{self, NewReplay, ReplayFilter, What};
+use payhook::time::Timestamp;
 use tokio::task::JoinSet;
 
 use crate::support::events::{event, events};
@@ -270,11 +273,54 @@ on_both_stores! {
         assert_eq!(resend_events(&mut tx, std::slice::from_ref(&unreadable.id), &replay(), "evidence").await.unwrap(), 1);
         tx.commit().await.unwrap();
 
-        fresh.store.bury_unreadable(unreadable).await.unwrap();
-        assert_eq!(fresh.number("select count(*) from outbox where event_id = 'broken'").await, 0);
+        let failed = fresh.store.record_unreadable(unreadable, "broken", &policy(2)).await.unwrap();
+        assert!(matches!(failed, Failed::Retry(_)), "a newer daemon may read it");
+        assert_eq!(fresh.number("select count(*) from outbox where id = 'broken' and published_at is null and attempts = 1").await, 1);
+        assert_eq!(fresh.store.record_unreadable(unreadable, "broken", &policy(2)).await.unwrap(), Failed::Buried);
+        assert_eq!(fresh.texts("select id from outbox where event_id = 'broken'").await, ["broken#r1"]);
         let letters = fresh.store.dead_letters("default", None, false, 10).await.unwrap();
         assert_eq!(letters[0].event_id.as_deref(), Some("broken"));
         assert_eq!(fresh.texts("select event_id from attention").await, ["broken"], "a redrive that succeeds finds it");
+
+        // What goes to one queue ends by itself.
+        for _ in 0..2 {
+            fresh.store.record_unreadable(unreadable, "broken#r1", &policy(2)).await.unwrap();
+        }
+        assert_eq!(fresh.number("select count(*) from outbox where event_id = 'broken'").await, 0);
+        assert_eq!(fresh.number("select count(*) from dead_letters").await, 1);
+        let told = fresh.texts("select code || ' ' || merchant from attention order by code").await;
+        assert_eq!(told, ["dead_letter default", "unpublishable default"]);
+        assert!(matches!(fresh.store.record_unreadable(unreadable, "broken#r1", &policy(2)).await.unwrap(), Failed::Retry(_)));
+        assert_eq!(fresh.number("select count(*) from outbox where event_id = 'broken'").await, 0, "nobody waits for it");
+    }
+
+    async fn whoever_owns_what_cannot_be_sent_is_told(fresh) {
+        let mut theirs = event("1", b"paid 1");
+        "other".clone_into(&mut theirs.merchant);
+        fresh.store.insert_fresh(&[Arc::new(theirs.clone())], None).await.unwrap();
+        let blob = if fresh.is_postgres() { "convert_to('{}', 'utf8')" } else { "cast('{}' as blob)" };
+        fresh.by_hand(&format!("insert into messages (id, merchant, routing_key, body, created_at)
+            values ('other/o/1', 'other', 'order.paid', {blob}, 1)")).await.unwrap();
+        let filter = ReplayFilter::default();
+        let new = NewReplay { merchant: "other", actor: "ops", reason: "lost", what: What::Orders, queue: None, filter: &filter, per_second: 1 };
+        let mut tx = fresh.store.begin().await.unwrap();
+        let replay = Replay { id: replays::begin(&mut tx, &new).await.unwrap().id, reason: "lost".to_owned() };
+        resend_events(&mut tx, std::slice::from_ref(&theirs.id), &replay, "evidence").await.unwrap();
+        resend_messages(&mut tx, &["other/o/1"], &replay, None).await.unwrap();
+        tx.commit().await.unwrap();
+        fresh.by_hand(&format!("insert into outbox (id, kind, event_id, created_at, due_at, replay_id, replay_reason)
+            values ('gone', 'replay', 'gone', 0, 0, '{}', 'lost')", replay.id)).await.unwrap();
+        fresh.by_hand("insert into outbox (id, kind, event_id, created_at, due_at) values ('nobodys', 'event', 'nobodys', 0, 0)").await.unwrap();
+        fresh.store.mark_unpublishable(&format!("other/o/1#{}", replay.id), None, "too long").await.unwrap();
+        fresh.store.mark_unpublishable(&format!("{}#{}", theirs.id, replay.id), None, "too long").await.unwrap();
+        for row in ["gone", "nobodys"] {
+            fresh.store.end_missing(row).await.unwrap();
+        }
+        let told = fresh.texts("select source || ' ' || merchant || ' ' || coalesce(event_id, '-') from attention order by 1").await;
+        let mut expected = [format!("{}#{} other {}", theirs.id, replay.id, theirs.id), "gone other gone".to_owned(),
+            "nobodys default nobodys".to_owned(), format!("other/o/1#{} other -", replay.id)];
+        expected.sort();
+        assert_eq!(told, expected);
     }
 
     async fn one_claim_takes_no_more_than_fits_into_memory(fresh) {
@@ -338,6 +384,79 @@ async fn confirms_and_applications_of_a_bulk_replay_never_wait_in_a_circle() {
                 .number("select count(*) from outbox where kind = 'replay'")
                 .await;
             assert_eq!(left, 0, "neither left a row for the other");
+        }
+    })
+    .await;
+}
+
+/// A dead letter redriven, its event applied by another path and given up again, all at once: whoever waited in a
+/// circle with the others would be given up by Postgres.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redrives_burials_and_applications_never_wait_in_a_circle() {
+    FreshStore::with_postgres(|fresh| async move {
+        let mut all = events(40);
+        all.sort_by_key(|event| event.id.to_string());
+        fresh.store.insert_fresh(&all, None).await.unwrap();
+        for event in &all {
+            for _ in 0..2 {
+                fresh
+                    .store
+                    .record_failure(event, "bad", &policy(1))
+                    .await
+                    .unwrap();
+            }
+        }
+        for round in 0..15 {
+            let letters = "select id from dead_letters where redriven_at is null order by id";
+            let letters = fresh.texts(letters).await;
+            let mut tasks = JoinSet::new();
+            for turned in [false, true] {
+                for part in letters.chunks(20) {
+                    let (store, mut part) = (fresh.store.clone(), part.to_vec());
+                    if turned {
+                        part.reverse();
+                    }
+                    tasks.spawn(async move {
+                        let mut tx = store.begin().await?;
+                        if turned {
+                            redrive(&mut tx, &part[0]).await?;
+                        } else {
+                            redrive_all(&mut tx, &part).await?;
+                        }
+                        tx.commit().await
+                    });
+                }
+            }
+            for part in all.chunks(10) {
+                let (store, ids) = (
+                    fresh.store.clone(),
+                    part.iter().map(|event| event.id.clone()).collect::<Vec<_>>(),
+                );
+                tasks.spawn(async move {
+                    let mut tx = store.begin().await?;
+                    let outcomes: Vec<NewOutcome> = ids
+                        .iter()
+                        .map(|id| NewOutcome {
+                            event_id: id.clone(),
+                            outcome: "applied",
+                            reason: "yes".to_owned(),
+                        })
+                        .collect();
+                    history::decide(&mut tx, &outcomes, Timestamp::from_micros(round)).await?;
+                    finish_applied(&mut tx, &ids, false).await?;
+                    succeeded(&mut tx, &ids).await?;
+                    tx.commit().await
+                });
+                for event in part {
+                    let (store, event) = (fresh.store.clone(), Arc::clone(event));
+                    tasks.spawn(
+                        async move { store.record_failure(&event, "bad", &policy(1)).await.map(drop) },
+                    );
+                }
+            }
+            while let Some(ended) = tasks.join_next().await {
+                ended.unwrap().unwrap();
+            }
         }
     })
     .await;

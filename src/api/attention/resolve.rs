@@ -24,6 +24,7 @@ use crate::idempotency::{Answer, Withdrawn};
 use crate::orders::apply::{Item, OwnFact, apply, apply_fact};
 use crate::store::attention::{self, AttentionView, Resolution};
 use crate::store::audit::{self, Deed};
+use crate::store::history::{self, NewOutcome};
 use crate::store::trades::{self, TradeKey};
 use crate::store::{StoreError, Tx};
 
@@ -208,7 +209,18 @@ async fn apply_once(
     reading: &Reading,
 ) -> Result<String, Withdrawn> {
     let items = [Item { event, reading }];
-    let applied = apply(tx, &items, &state.policy, state.clock.now()).await?;
+    let now = state.clock.now();
+    let applied = apply(tx, &items, &state.policy, now).await?;
+    // What is a mere repetition of facts leaves the outcome alone; this one said that a human must look, and has.
+    let decided: Vec<NewOutcome> = applied
+        .iter()
+        .map(|applied| NewOutcome {
+            event_id: event.id.clone(),
+            outcome: applied.outcome.as_str(),
+            reason: applied.reason.clone(),
+        })
+        .collect();
+    history::decide(tx, &decided, now).await?;
     Ok(applied.into_iter().map(|applied| applied.reason).collect())
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The events are due at once, with their attempts forgotten. By filter: in batches, each harmless to repeat, from
 //! the oldest to the newest of those that were there when it was asked; what is given up again meanwhile is not
-//! taken up again.
+//! taken up again. One call does at most [`MOST`], or what can be done in [`LONGEST`], so that it ends well within
+//! the lease of its idempotency key; the answer says what remains, and the `until` to ask for it with.
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use axum::response::Response;
 use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::list::{View, owned};
@@ -30,6 +32,10 @@ use crate::time::Timestamp;
 
 /// Redriven in one transaction.
 const BATCH: i64 = 100;
+/// Redriven by one call.
+const MOST: usize = 1000;
+/// No batch is begun later than this.
+const LONGEST: Duration = Duration::from_secs(20);
 
 /// Why, for the audit.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
@@ -73,6 +79,11 @@ struct Filter {
 pub(in crate::api) struct Tally {
     /// How many are due again.
     redriven: u64,
+    /// How many that match were left for another call.
+    remaining: i64,
+    /// Those that were given up before this moment were looked at. In the filter of the next call it keeps out what
+    /// is given up again meanwhile.
+    until: Timestamp,
 }
 
 /// One of them.
@@ -171,11 +182,19 @@ impl Run {
             return Err(Problem::validation("`filter`: no text may hold NUL").into());
         }
         let began = self.begin(filter).await?;
-        let redriven = self.walk(filter).await?;
-        tracing::info!(redriven, actor = self.operator.name, "dead letters redriven");
-        let answer = answer(StatusCode::OK, &Tally { redriven })?;
+        let tally = self.walk(filter).await?;
+        let Tally {
+            redriven, remaining, ..
+        } = tally;
+        tracing::info!(
+            redriven,
+            remaining,
+            actor = self.operator.name,
+            "dead letters redriven"
+        );
+        let answer = answer(StatusCode::OK, &tally)?;
         let mut tx = self.state.store.begin().await?;
-        let details = json!({ "began": began, "redriven": redriven });
+        let details = json!({ "began": began, "redriven": redriven, "remaining": remaining });
         audit::enter(&mut tx, &self.deed("dead_letter.redriven", details)).await?;
         Ok((tx, answer))
     }
@@ -189,8 +208,13 @@ impl Run {
         Ok(id)
     }
 
-    async fn walk(&self, filter: &Filter) -> Result<u64, StoreError> {
+    async fn walk(&self, filter: &Filter) -> Result<Tally, StoreError> {
         let store = &self.state.store;
+        let began = Instant::now();
+        // Above every id that was there before.
+        let now = self.now().await?.plus(Duration::from_millis(1));
+        let until = filter.until.map_or(now, |until| until.min(now));
+        let last = new_id(now);
         let wanted = LetterFilter {
             events: EventFilter {
                 merchant: self.operator.merchant.clone(),
@@ -201,30 +225,35 @@ impl Run {
                 ..EventFilter::default()
             },
             since: filter.since,
-            until: filter.until,
+            until: Some(until),
         };
-        let (mut after, last) = (String::new(), self.last().await?);
-        let mut redriven = 0_u64;
-        loop {
+        let mut after = String::new();
+        let (mut seen, mut redriven) = (0_usize, 0_u64);
+        while seen < MOST && began.elapsed() < LONGEST {
             let page = store.open_dead_letters(&wanted, (&after, &last), BATCH).await?;
             let Some(end) = page.last().cloned() else {
-                return Ok(redriven);
+                return Ok(Tally {
+                    redriven,
+                    remaining: 0,
+                    until,
+                });
             };
             let mut tx = store.begin().await?;
-            for id in &page {
-                if dead_letters::redrive(&mut tx, id).await? == Redriven::Due {
-                    redriven = redriven.saturating_add(1);
-                }
-            }
+            redriven = redriven.saturating_add(dead_letters::redrive_all(&mut tx, &page).await?);
             tx.commit().await?;
+            seen = seen.saturating_add(page.len());
             after = end;
         }
+        let remaining = store.count_open_dead_letters(&wanted, (&after, &last)).await?;
+        Ok(Tally {
+            redriven,
+            remaining,
+            until,
+        })
     }
 
-    /// Above every id that was there before.
-    async fn last(&self) -> Result<String, StoreError> {
-        let mut tx = self.state.store.begin().await?;
-        Ok(new_id(tx.now().await?.plus(Duration::from_millis(1))))
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.state.store.begin().await?.now().await
     }
 
     fn deed(&self, action: &'static str, details: Value) -> Deed<'_> {

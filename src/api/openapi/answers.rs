@@ -106,7 +106,7 @@ fn of(name: &str) -> Option<Value> {
         "Order" => with(order(), belongings()),
         "AttentionItem" => attention(),
         "DeadLetter" => dead_letter(),
-        "RedriveTally" => json!({ "redriven": 3 }),
+        "RedriveTally" => json!({ "redriven": 3, "remaining": 0, "until": AT }),
         "Quarantined" => quarantined(),
         "QuarantinedDetail" => with(quarantined(), whole()),
         "Reverified" => json!({ "verified": 2, "refused": 0 }),
@@ -275,7 +275,7 @@ fn replay() -> Value {
     json!({
         "id": "0198f0c2-6e1e-7b66-a4d9-9c3f2e5a7b81", "state": "running", "what": "events", "to": null,
         "filter": { "order_id": "ORDER-1001" }, "reason": "the shop lost its queue", "actor": "ops", "rate": 200,
-        "total": 1, "sent": 0, "published": 0, "refused": 0, "refusals": [],
+        "total": 1, "sent": 0, "published": 0, "refused": 0, "refusals": [], "waiting": null,
         "created_at": AT, "updated_at": AT, "ended_at": null,
     })
 }
@@ -283,7 +283,7 @@ fn replay() -> Value {
 fn plan() -> Value {
     json!({
         "dry_run": true, "what": "events", "to": null, "filter": { "order_id": "ORDER-1001" },
-        "matched": 1, "would_publish": 1, "refused": [], "never_verified": 0, "examined": 1,
+        "matched": 1, "matched_at_least": false, "would_publish": 1, "refused": [], "never_verified": 0, "examined": 1,
         "outcomes": { "already_applied": 1 }, "orders_changed": 0, "orders": [], "failing": [],
     })
 }

@@ -176,36 +176,42 @@ impl Run {
             let Some(end) = page.last().map(|kept| kept.view.id.clone()) else {
                 return Ok(tally);
             };
-            let judged = u64::try_from(page.len()).unwrap_or_default();
-            let verified = self.record(page).await?;
-            tally.verified = tally.verified.saturating_add(verified);
-            tally.refused = tally.refused.saturating_add(judged.saturating_sub(verified));
+            let judged = page.len();
+            let passed = self.passed(page);
+            let failed = judged.saturating_sub(passed.len());
+            let recorded = self.record(passed).await?;
+            tally.verified = tally.verified.saturating_add(recorded.verified);
+            tally.refused = tally
+                .refused
+                .saturating_add(recorded.refused)
+                .saturating_add(u64::try_from(failed).unwrap_or_default());
             after = end;
         }
     }
 
-    /// Records what passes; gives how many did. The page is halved around a row that the database itself refuses.
-    async fn record(&self, page: Vec<Kept>) -> Result<u64, StoreError> {
-        let mut verified = 0_u64;
-        let mut waiting = vec![self.passed(page)];
+    /// Records what passed. Two calls at once may record the same rows, which makes one event of each; a row counts
+    /// for the call that lets go of it. What has passed is halved around a row that the database itself refuses.
+    async fn record(&self, passed: Vec<(String, Arc<Event>)>) -> Result<Tally, StoreError> {
+        let mut tally = Tally::default();
+        let mut waiting = vec![passed];
         while let Some(mut passed) = waiting.pop() {
             let events: Vec<Arc<Event>> = passed.iter().map(|(_, event)| Arc::clone(event)).collect();
             match self.state.store.record_batch(&events, None).await {
                 Ok(_) => {
                     let ids: Vec<String> = passed.into_iter().map(|(id, _)| id).collect();
-                    self.state.store.release_quarantined(&ids).await?;
-                    verified = verified.saturating_add(u64::try_from(ids.len()).unwrap_or_default());
+                    let released = self.state.store.release_quarantined(&ids).await?;
+                    tally.verified = tally.verified.saturating_add(released);
                 }
                 Err(StoreError::Refused(_)) if passed.len() > 1 => {
                     let second = passed.split_off(passed.len().div_euclid(2));
                     waiting.extend([second, passed]);
                 }
                 // It stays where it is; its arrival told a human.
-                Err(StoreError::Refused(_)) => {}
+                Err(StoreError::Refused(_)) => tally.refused = tally.refused.saturating_add(1),
                 Err(other) => return Err(other),
             }
         }
-        Ok(verified)
+        Ok(tally)
     }
 
     fn passed(&self, page: Vec<Kept>) -> Vec<(String, Arc<Event>)> {

@@ -13,7 +13,8 @@ use crate::store::replays::{ReplayFilter, What};
 /// How many a second, unless the call says otherwise: a good part of what a small database applies beside what
 /// comes in.
 const RATE: u32 = 200;
-/// The fastest that may be asked for.
+/// The fastest that may be asked for: a thousand ahead of the broker and the workers at each of ten rounds a second. It
+/// is kept where they, and the database, take as many.
 const FASTEST: u32 = 10_000;
 /// It goes out with every message.
 const LONGEST_REASON: usize = 500;

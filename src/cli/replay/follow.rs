@@ -37,6 +37,7 @@ pub(super) struct Progress {
     published: u64,
     pub(super) refused: u64,
     refusals: Vec<Refusal>,
+    waiting: Option<String>,
     pub(super) created_at: String,
 }
 
@@ -65,7 +66,15 @@ impl Progress {
         } else {
             String::new()
         };
-        format!("replay {}: {} published{refused}", self.id, self.published_of())
+        let waiting = match &self.waiting {
+            Some(why) => format!(", waiting: {}", printable(why)),
+            None => String::new(),
+        };
+        format!(
+            "replay {}: {} published{refused}{waiting}",
+            self.id,
+            self.published_of()
+        )
     }
 }
 
@@ -103,7 +112,10 @@ impl Shown {
             bar.set_length(total);
         }
         bar.set_position(progress.published.saturating_add(progress.refused));
-        bar.set_message("");
+        bar.set_message(match &progress.waiting {
+            Some(why) => format!("(waiting: {})", printable(why)),
+            None => String::new(),
+        });
     }
 
     fn waits(&mut self, why: &anyhow::Error) {

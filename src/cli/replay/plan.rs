@@ -13,6 +13,8 @@ struct Plan {
     what: String,
     to: Option<String>,
     matched: u64,
+    #[serde(default)]
+    matched_at_least: bool,
     would_publish: u64,
     refused: Vec<Refused>,
     never_verified: u64,
@@ -69,8 +71,9 @@ pub(super) fn show(out: &mut Output, answer: &Value) -> anyhow::Result<()> {
     }
     let plan: Plan = Deserialize::deserialize(answer)?;
     let to = plan.to.as_deref().unwrap_or("everybody");
+    let at_least = if plan.matched_at_least { "at least " } else { "" };
     out.line(&format!(
-        "would send {} of {} matching {} to {to}",
+        "would send {at_least}{} of {at_least}{} matching {} to {to}",
         plan.would_publish, plan.matched, plan.what
     ))?;
     if !plan.refused.is_empty() {

@@ -39,6 +39,8 @@ const ARE_DUE: (&str, &str) = (
 /// Rows in one statement of [`Store::unfinished_are_due`].
 const AT_ONCE: u64 = 10_000;
 
+const OUTLIVED: (&str, &str) = over_ids!("select id from outbox where created_at <= $2 and id in ", "");
+
 const RELEASE: (&str, &str) = over_ids!(
     "update outbox set due_at = $2, claimed_by = null where claimed_by = $3 and id in ",
     ""
@@ -108,17 +110,48 @@ impl Store {
         }
         let ids = id_list(rows.iter().map(String::as_str));
         let mut tx = self.begin().await?;
-        let now = tx.now().await?;
-        let sql = tx.pick(RELEASE.0, RELEASE.1);
-        on_tx!(&mut tx, |conn| sqlx::query(sql)
-            .bind(&ids)
-            .bind(now.plus(delay).micros())
-            .bind(process)
-            .execute(conn)
-            .await
-            .map(drop))?;
+        release(&mut tx, &ids, process, delay).await?;
         tx.commit().await
     }
+
+    /// Gives back rows that `process` cannot send and another may, and gives those of them that are older than
+    /// `patience`: nobody has sent them, and nobody is going to.
+    pub async fn leave_to_others(
+        &self,
+        rows: &[String],
+        process: &str,
+        delay: Duration,
+        patience: Duration,
+    ) -> Result<Vec<String>, StoreError> {
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = id_list(rows.iter().map(String::as_str));
+        let mut tx = self.begin().await?;
+        let since = tx.now().await?.minus(patience);
+        release(&mut tx, &ids, process, delay).await?;
+        let sql = tx.pick(OUTLIVED.0, OUTLIVED.1);
+        let outlived = on_tx!(&mut tx, |conn| sqlx::query_scalar(sql)
+            .bind(&ids)
+            .bind(since.micros())
+            .fetch_all(conn)
+            .await)?;
+        tx.commit().await?;
+        Ok(outlived)
+    }
+}
+
+async fn release(tx: &mut Tx, ids: &str, process: &str, delay: Duration) -> Result<(), StoreError> {
+    let now = tx.now().await?;
+    let sql = tx.pick(RELEASE.0, RELEASE.1);
+    on_tx!(tx, |conn| sqlx::query(sql)
+        .bind(ids)
+        .bind(now.plus(delay).micros())
+        .bind(process)
+        .execute(conn)
+        .await
+        .map(drop))?;
+    Ok(())
 }
 
 /// Takes the row locks in the order of ids, where the database has row locks.

@@ -30,15 +30,20 @@ const APPLIED: (&str, &str) = over_ids!(
     ""
 );
 
+/// The rows of `events`, locked.
+pub(super) async fn lock_rows_of(tx: &mut Tx, events: &[EventId]) -> Result<Vec<String>, StoreError> {
+    let about = id_list(events.iter().map(EventId::as_str));
+    let sql = tx.pick(LOCK_POSTGRES, ROWS_SQLITE);
+    Ok(on_tx!(tx, |conn| sqlx::query_scalar(sql)
+        .bind(&about)
+        .fetch_all(conn)
+        .await)?)
+}
+
 /// Removes the rows of `events`, whose outcomes this transaction has written. `embedded`: no publish is owed,
 /// since there is no broker.
 pub async fn finish_applied(tx: &mut Tx, events: &[EventId], embedded: bool) -> Result<(), StoreError> {
-    let about = id_list(events.iter().map(EventId::as_str));
-    let sql = tx.pick(LOCK_POSTGRES, ROWS_SQLITE);
-    let rows: Vec<String> = on_tx!(&mut *tx, |conn| sqlx::query_scalar(sql)
-        .bind(&about)
-        .fetch_all(conn)
-        .await)?;
+    let rows = lock_rows_of(tx, events).await?;
     let ids = id_list(rows.iter().map(String::as_str));
     let sql = tx.pick(DELETE.0, DELETE.1);
     let deleted = on_tx!(&mut *tx, |conn| sqlx::query(sql)

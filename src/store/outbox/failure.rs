@@ -1,15 +1,18 @@
-//! An event could not be applied, or a row not be published: counted here, never in the broker.
+//! An event could not be applied, or not even be read: counted here, never in the broker.
 //!
 //! Each failure sets `due_at` by exponential backoff with full jitter, so that a thousand events that failed
-//! together do not come back together. The last one buries the event: dead letter, attention item, outcome and
-//! the row's end are one transaction, so it is never half dead.
+//! together do not come back together. The last one buries the event ([`super::burial`]) in the transaction that
+//! counts it, so it is never half dead.
+//!
+//! An event that this version cannot read may be one that a newer daemon wrote and can read. It is a failure like
+//! any other: its row stays, unpublished if it was, and whoever takes it next may be the newer one.
 
 use std::time::Duration;
 
-use super::tell::{Alarm, tell};
-use super::{finish_applied, id_list, over_ids};
-use crate::event::{AttentionCode, Event, EventId, text};
-use crate::store::{Store, StoreError, Tx, Unreadable, dead_letters, on_tx};
+use super::burial::{Burial, Doomed, end_as_dead, end_resend, lay_to_rest};
+use super::ended::lock_rows_of;
+use crate::event::{Event, text};
+use crate::store::{Store, StoreError, Tx, Unreadable, on_pool, on_tx};
 use crate::time::{Timestamp, micros};
 
 /// A row that is missing (a message came back after its row was done) is written anew: the failure is a fact.
@@ -19,26 +22,13 @@ const COUNT_FAILURE: &str = "insert into outbox \
      on conflict (id) do update set attempts = outbox.attempts + 1, last_error = excluded.last_error, \
      claimed_by = null, publishes = case when outbox.publishes > 1 then 1 else outbox.publishes end \
      returning attempts";
+/// What is sent again has a row of its own, which nobody needs any more once it is gone.
+const COUNT_AGAIN: &str = "update outbox set attempts = attempts + 1, last_error = $2, claimed_by = null \
+     where id = $1 returning attempts";
 
+const SO_FAR: &str = "select kind, attempts from outbox where id = $1";
 const MERCHANT: &str = "select merchant from events where id = $1";
-const ATTEMPTS: &str = "select attempts from outbox where id = $1";
-const HAS_OUTCOME: &str = "select exists (select 1 from event_outcomes where event_id = $1)";
-const END_ROW: &str = "delete from outbox where id = $1";
 const SET_DUE: &str = "update outbox set due_at = $2 where id = $1";
-
-const MARK_UNPUBLISHABLE: (&str, &str) = over_ids!(
-    "update outbox set unpublishable = true, claimed_by = null, last_error = $2, due_at = $3, \
-     published_at = case when kind = 'message' then published_at else $3 end where kind <> 'resend' and id in ",
-    ""
-);
-
-/// What goes to one queue, or is a message again, waits for nothing else.
-const END_RESEND: &str = "delete from outbox where id = $1 and kind = 'resend'";
-const END_RESENDS: &str =
-    "delete from outbox where replay_id is not null and event_id = $1 and kind = 'resend'";
-
-const BURY_OUTCOME: &str = "insert into event_outcomes (event_id, outcome, reason, decided_at) \
-     values ($1, 'dead', $2, $3) on conflict (event_id) do nothing";
 
 /// When to try again, and when to stop.
 #[derive(Clone, Copy, Debug)]
@@ -82,13 +72,13 @@ pub enum Failed {
     Buried,
 }
 
-/// Why an event is given up.
-#[derive(Clone, Debug)]
-pub struct Burial {
-    /// The last error, in words.
-    pub error: String,
-    /// How often it was tried.
-    pub attempts: u32,
+/// What has failed.
+struct Failure<'a> {
+    about: Doomed<'a>,
+    /// The outbox row that is counted on.
+    row: &'a str,
+    error: &'a str,
+    policy: &'a FailurePolicy,
 }
 
 impl Store {
@@ -99,176 +89,135 @@ impl Store {
         error: &str,
         policy: &FailurePolicy,
     ) -> Result<Failed, StoreError> {
-        let error = text::storable(text::cut(error, 1000)).into_owned();
-        let mut tx = self.begin().await?;
-        let now = tx.now().await?;
-        let id = event.id.as_str();
-        let attempts: i32 = on_tx!(&mut tx, |conn| sqlx::query_scalar(COUNT_FAILURE)
-            .bind(id)
-            .bind(now.micros())
-            .bind(&error)
-            .fetch_one(conn)
+        let error = text::storable(text::cut(error, 1000));
+        let failure = Failure {
+            about: Doomed::of(event),
+            row: event.id.as_str(),
+            error: &error,
+            policy,
+        };
+        self.count(&failure).await
+    }
+
+    /// Notes that the event which `row` names (its own row, or that of a replay) does not read, so that it could be
+    /// neither sent nor applied. Buried, it has no row left: when it reads (a newer version), a redrive applies it
+    /// and a replay publishes it. What was to go to one queue alone ends by itself.
+    pub async fn record_unreadable(
+        &self,
+        event: &Unreadable,
+        row: &str,
+        policy: &FailurePolicy,
+    ) -> Result<Failed, StoreError> {
+        let merchant = self.merchant_of(event).await?;
+        let error = format!(
+            "the stored event does not read, so it was neither sent nor applied: {}",
+            event.reason
+        );
+        let error = text::storable(text::cut(&error, 1000));
+        let failure = Failure {
+            about: Doomed::unread(event, &merchant),
+            row,
+            error: &error,
+            // Nobody of this version is going to publish it.
+            policy: &FailurePolicy {
+                embedded: true,
+                ..*policy
+            },
+        };
+        self.count(&failure).await
+    }
+
+    async fn merchant_of(&self, event: &Unreadable) -> Result<String, StoreError> {
+        let found: Option<String> = on_pool!(self, |pool| sqlx::query_scalar(MERCHANT)
+            .bind(event.id.as_str())
+            .fetch_optional(pool)
             .await)?;
-        let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
-        let failed = if attempts < policy.max_attempts {
-            let due = now.plus(policy.wait(attempts));
-            on_tx!(&mut tx, |conn| sqlx::query(SET_DUE)
-                .bind(id)
+        Ok(found.unwrap_or_default())
+    }
+
+    /// Locks are taken in the one order of [`super`]: the outcome before the row. So it is asked first whether this
+    /// will be the last failure; a redrive in the same moment may make that untrue, and it begins again.
+    async fn count(&self, failure: &Failure<'_>) -> Result<Failed, StoreError> {
+        loop {
+            let mut tx = self.begin().await?;
+            if let Some(failed) = failure.count(&mut tx).await? {
+                tx.commit().await?;
+                return Ok(failed);
+            }
+        }
+    }
+}
+
+impl Failure<'_> {
+    /// `None`: begin again, in a new transaction.
+    async fn count(&self, tx: &mut Tx) -> Result<Option<Failed>, StoreError> {
+        let now = tx.now().await?;
+        let so_far: Option<(String, i32)> = on_tx!(&mut *tx, |conn| sqlx::query_as(SO_FAR)
+            .bind(self.row)
+            .fetch_optional(conn)
+            .await)?;
+        let (kind, attempts) = so_far.unwrap_or_default();
+        let expected = count_of(attempts).saturating_add(1);
+        let last = expected >= self.policy.max_attempts;
+        let resend = kind == "resend";
+        if last && !resend {
+            end_as_dead(tx, self.about.id, self.error, now).await?;
+            lock_rows_of(tx, std::slice::from_ref(self.about.id)).await?;
+        }
+        let Some(attempts) = self.one_more(tx, now).await? else {
+            // Its replay was cancelled.
+            return Ok((!last || resend).then_some(Failed::Retry(now)));
+        };
+        let exhausted = attempts >= self.policy.max_attempts;
+        if exhausted != last {
+            return Ok(None);
+        }
+        if !exhausted {
+            let due = now.plus(self.policy.wait(attempts));
+            on_tx!(tx, |conn| sqlx::query(SET_DUE)
+                .bind(self.row)
                 .bind(due.micros())
                 .execute(conn)
                 .await
                 .map(drop))?;
-            Failed::Retry(due)
+            return Ok(Some(Failed::Retry(due)));
+        }
+        if resend {
+            end_resend(tx, self.row, &self.about, self.error, now).await?;
         } else {
-            bury(&mut tx, event, &Burial { error, attempts }, policy.embedded, now).await?;
-            Failed::Buried
-        };
-        tx.commit().await?;
-        Ok(failed)
-    }
-
-    /// Notes that the broker will not take `row`'s message. An event goes to the workers all the same, under
-    /// its name alone; a message stays for a human; what was only sent again is done. `about` is the row's event, if it has one.
-    pub async fn mark_unpublishable(
-        &self,
-        row: &str,
-        about: Option<&Event>,
-        reason: &str,
-    ) -> Result<(), StoreError> {
-        let reason = text::cut(reason, 1000);
-        let mut tx = self.begin().await?;
-        let now = tx.now().await?;
-        let sql = tx.pick(MARK_UNPUBLISHABLE.0, MARK_UNPUBLISHABLE.1);
-        on_tx!(&mut tx, |conn| sqlx::query(sql)
-            .bind(id_list([row]))
-            .bind(reason)
-            .bind(now.micros())
-            .execute(conn)
-            .await
-            .map(drop))?;
-        on_tx!(&mut tx, |conn| sqlx::query(END_RESEND)
-            .bind(row)
-            .execute(conn)
-            .await
-            .map(drop))?;
-        let explanation = format!("the broker does not take this message: {reason}");
-        let alarm = Alarm::new(AttentionCode::Unpublishable, row, explanation).about(about);
-        tell(&mut tx, &alarm, now).await?;
-        tx.commit().await
-    }
-}
-
-impl Store {
-    /// Gives `event` up unless it has an outcome. `true`: it is buried now.
-    pub async fn bury_unfinished(&self, event: &Event, error: &str) -> Result<bool, StoreError> {
-        let mut tx = self.begin().await?;
-        let now = tx.now().await?;
-        let attempts: i32 = on_tx!(&mut tx, |conn| sqlx::query_scalar(ATTEMPTS)
-            .bind(event.id.as_str())
-            .fetch_optional(conn)
-            .await)?
-        .unwrap_or_default();
-        let finished: bool = on_tx!(&mut tx, |conn| sqlx::query_scalar(HAS_OUTCOME)
-            .bind(event.id.as_str())
-            .fetch_one(conn)
-            .await)?;
-        if finished {
-            return Ok(false);
+            let error = self.error.to_owned();
+            lay_to_rest(
+                tx,
+                &self.about,
+                &Burial { error, attempts },
+                self.policy.embedded,
+                now,
+            )
+            .await?;
         }
-        let burial = Burial {
-            error: error.to_owned(),
-            attempts: u32::try_from(attempts).unwrap_or_default(),
-        };
-        bury(&mut tx, event, &burial, false, now).await?;
-        tx.commit().await?;
-        Ok(true)
+        Ok(Some(Failed::Buried))
     }
 
-    /// Gives up an event that does not read, so that it keeps nobody from being sent or applied. None of its
-    /// rows is left; when it reads again (a newer version), a redrive applies it and a replay publishes it.
-    pub async fn bury_unreadable(&self, event: &Unreadable) -> Result<(), StoreError> {
-        let mut tx = self.begin().await?;
-        let now = tx.now().await?;
-        let id = &event.id;
-        let merchant: Option<String> = on_tx!(&mut tx, |conn| sqlx::query_scalar(MERCHANT)
-            .bind(id.as_str())
-            .fetch_optional(conn)
-            .await)?;
-        let merchant = merchant.unwrap_or_default();
-        let burial = Burial {
-            error: format!(
-                "the stored event does not read, so it was neither sent nor applied: {}",
-                event.reason
-            ),
-            attempts: 0,
+    /// Counts it; how often it has failed now.
+    async fn one_more(&self, tx: &mut Tx, now: Timestamp) -> Result<Option<u32>, StoreError> {
+        let attempts: Option<i32> = if self.row == self.about.id.as_str() {
+            on_tx!(tx, |conn| sqlx::query_scalar(COUNT_FAILURE)
+                .bind(self.row)
+                .bind(now.micros())
+                .bind(self.error)
+                .fetch_optional(conn)
+                .await)?
+        } else {
+            on_tx!(tx, |conn| sqlx::query_scalar(COUNT_AGAIN)
+                .bind(self.row)
+                .bind(self.error)
+                .fetch_optional(conn)
+                .await)?
         };
-        let finished: bool = on_tx!(&mut tx, |conn| sqlx::query_scalar(HAS_OUTCOME)
-            .bind(id.as_str())
-            .fetch_one(conn)
-            .await)?;
-        if !finished {
-            dead_letters::insert_event(&mut tx, (id, &event.key), &merchant, &burial, now).await?;
-            end_as_dead(&mut tx, id, &burial.error, now).await?;
-            let alarm = Alarm::new(AttentionCode::DeadLetter, id.as_str(), burial.error)
-                .merchant(&merchant)
-                .event(id);
-            tell(&mut tx, &alarm, now).await?;
-        }
-        finish_applied(&mut tx, std::slice::from_ref(id), true).await?;
-        on_tx!(&mut tx, |conn| sqlx::query(END_RESENDS)
-            .bind(id.as_str())
-            .execute(conn)
-            .await
-            .map(drop))?;
-        tx.commit().await
-    }
-
-    /// Ends a row whose event or message is not in the store: there is nothing to send, now or later.
-    pub async fn end_missing(&self, row: &str) -> Result<(), StoreError> {
-        let mut tx = self.begin().await?;
-        let now = tx.now().await?;
-        on_tx!(&mut tx, |conn| sqlx::query(END_ROW)
-            .bind(row)
-            .execute(conn)
-            .await
-            .map(drop))?;
-        let explanation = "its event or message is not in the store, so there was nothing to send".to_owned();
-        tell(
-            &mut tx,
-            &Alarm::new(AttentionCode::Unpublishable, row, explanation),
-            now,
-        )
-        .await?;
-        tx.commit().await
+        Ok(attempts.map(count_of))
     }
 }
 
-/// Gives `event` up: dead letter, attention item, outcome, and its row ends. What it did before, by an earlier
-/// application, stands, and so does that outcome.
-pub async fn bury(
-    tx: &mut Tx,
-    event: &Event,
-    burial: &Burial,
-    embedded: bool,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    let id: &EventId = &event.id;
-    dead_letters::insert_event(tx, (id, &event.key), &event.merchant, burial, now).await?;
-    end_as_dead(tx, id, &burial.error, now).await?;
-    let explanation = format!("given up after {} attempts: {}", burial.attempts, burial.error);
-    let alarm = Alarm::new(AttentionCode::DeadLetter, id.as_str(), explanation).about(Some(event));
-    tell(tx, &alarm, now).await?;
-    finish_applied(tx, std::slice::from_ref(id), embedded).await
-}
-
-/// The outcome of what is given up, unless an earlier application has one that stands.
-async fn end_as_dead(tx: &mut Tx, id: &EventId, error: &str, now: Timestamp) -> Result<(), StoreError> {
-    on_tx!(&mut *tx, |conn| sqlx::query(BURY_OUTCOME)
-        .bind(id.as_str())
-        .bind(error)
-        .bind(now.micros())
-        .execute(conn)
-        .await
-        .map(drop))?;
-    Ok(())
+fn count_of(attempts: i32) -> u32 {
+    u32::try_from(attempts).unwrap_or_default()
 }

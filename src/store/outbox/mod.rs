@@ -5,7 +5,14 @@
 //! `orders::apply` writes message rows in the order's. A row leaves in one of three ways: its message was
 //! confirmed and nothing more is owed ([`confirm`](Store::confirm_published)), its event was applied
 //! ([`finish_applied`]), or a human has to look at it ([`bury`]).
+//!
+//! Whoever changes how an event stands takes locks in one order, so that Postgres finds no circle and gives nobody
+//! up: its open dead letters by id, its outcome (of several by event id), its rows here by id, its attention items
+//! by merchant and source. A redrive goes all the way; a worker and a burial begin with the outcome. At the very
+//! end a worker closes dead letters as well, and passes over those that somebody has locked: they are being
+//! redriven.
 
+mod burial;
 mod claim;
 mod confirm;
 mod ended;
@@ -13,6 +20,7 @@ mod failure;
 mod read;
 mod replay;
 mod tell;
+mod unsendable;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +34,10 @@ use crate::store::Store;
 use crate::store::Unreadable;
 use crate::time::Timestamp;
 
+pub use burial::{Burial, bury};
 pub use claim::Scope;
 pub use ended::finish_applied;
-pub use failure::{Burial, Failed, FailurePolicy, bury};
+pub use failure::{Failed, FailurePolicy};
 pub use replay::{enqueue_replays, resend_events, resend_messages};
 pub(crate) use tell::{Alarm, tell};
 

@@ -52,6 +52,13 @@ impl<'a> Alarm<'a> {
         self.merchant = merchant;
         self
     }
+
+    /// What is known of a row without its event.
+    pub(crate) fn concerning(mut self, merchant: Option<&'a str>, event: Option<&'a EventId>) -> Self {
+        self.merchant = merchant.unwrap_or(self.merchant);
+        self.event_id = event;
+        self
+    }
 }
 
 /// Puts it on the list, unless it is there.

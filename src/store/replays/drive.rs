@@ -9,11 +9,12 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::FromRow;
 
-use super::{Candidate, Place, ReplayFilter, What};
+use super::{COUNTED_AT_MOST, Candidate, Place, ReplayFilter, What};
+use crate::event::text::storable;
 use crate::event::{EventId, Replay};
 use crate::store::audit::{self, Deed};
 use crate::store::feed::{note_replayed_events, note_replayed_messages};
-use crate::store::outbox::{enqueue_replays, id_list, over_ids, resend_events, resend_messages};
+use crate::store::outbox::{enqueue_replays, id_list, resend_events, resend_messages};
 use crate::store::{Store, StoreError, Tx, on_pool, on_tx};
 use crate::time::Timestamp;
 
@@ -24,22 +25,37 @@ const ANY_RUNNING: &str = "select exists (select 1 from replays where state = 'r
 
 const LEASE_SOME: (&str, &str) = (
     "update replays set leased_by = $1, leased_until = $3 where id in (select id from replays \
-     where state = 'running' and (leased_until <= $2 or leased_by = $1) order by id limit 16 \
+     where state = 'running' and (leased_until <= $2 or leased_by = $1) \
+     and id not in (select json_array_elements_text($4::json)) order by id limit 16 \
      for update skip locked) returning id",
     "update replays set leased_by = $1, leased_until = $3 where id in (select id from replays \
-     where state = 'running' and (leased_until <= $2 or leased_by = $1) order by id limit 16) returning id",
+     where state = 'running' and (leased_until <= $2 or leased_by = $1) \
+     and id not in (select value from json_each($4)) order by id limit 16) returning id",
 );
+const LEAVE: &str = "update replays set leased_by = null, leased_until = 0, waits = $3, \
+     waits_since = coalesce(waits_since, $4) where id = $1 and leased_by = $2 and state = 'running'";
 const GIVE_UP: &str =
     "update replays set leased_by = null, leased_until = 0 where leased_by = $1 and state = 'running'";
 
-const HELD: &str = "select id, merchant, actor, reason, what, queue, filter, per_second, at_position, at_id, \
-     end_position, end_id, total, walked_at, sent, refusals from replays \
-     where id = $1 and state = 'running' and leased_by = $2";
+macro_rules! held {
+    ($now:literal) => {
+        concat!(
+            "select id, merchant, actor, reason, what, queue, filter, per_second, at_position, at_id, end_position, \
+             end_id, total, walked_at, sent, refusals, ",
+            $now,
+            " - waits_since as waited from replays where id = $1 and state = 'running' and leased_by = $2"
+        )
+    };
+}
+const HELD: (&str, &str) = (
+    held!("(extract(epoch from clock_timestamp()) * 1000000)::bigint"),
+    held!("cast(unixepoch('subsec') * 1000000 as integer)"),
+);
 
 const COUNTED: &str = "update replays set total = $3 where id = $1 and leased_by = $2 and state = 'running'";
 
 const MOVE: &str = "update replays set at_position = $3, at_id = $4, sent = sent + $5, refused = refused + $6, \
-     refusals = $7, walked_at = $8, updated_at = $9, leased_until = $10 \
+     refusals = $7, walked_at = $8, updated_at = $9, leased_until = $10, waits = null, waits_since = null \
      where id = $1 and leased_by = $2 and state = 'running' and at_id = $11 and walked_at is null";
 
 const FINISH: &str = "update replays set state = 'done', ended_at = $3, updated_at = $3 \
@@ -48,18 +64,6 @@ const FINISH: &str = "update replays set state = 'done', ended_at = $3, updated_
 const OUTSTANDING: &str = "select count(*) as rows, \
      count(case when published_at is null and not unpublishable then 1 end) as unpublished \
      from (select published_at, unpublishable from outbox where replay_id = $1 limit $2) as waiting";
-
-const LOCK: &str =
-    "select sent from replays where id = $1 and merchant = $2 and state = 'running' for update";
-/// What is claimed may be at the broker at this moment: that goes its way.
-const UNSENT: (&str, &str) = (
-    "select id from outbox where replay_id = $1 and published_at is null and (claimed_by is null or due_at <= $2) \
-     order by id for update",
-    "select id from outbox where replay_id = $1 and published_at is null and (claimed_by is null or due_at <= $2)",
-);
-const TAKE_BACK: (&str, &str) = over_ids!("delete from outbox where id in ", "");
-const CANCEL: &str = "update replays set state = 'cancelled', ended_at = $3, updated_at = $3, sent = sent - $4 \
-     where id = $1 and merchant = $2 and state = 'running'";
 
 /// A running replay that this process drives.
 #[derive(Clone, Debug)]
@@ -92,6 +96,8 @@ pub struct Held {
     pub sent: i64,
     /// How many were refused, and why.
     pub refusals: BTreeMap<String, i64>,
+    /// How long nobody has been able to go on from here.
+    pub waited: Option<Duration>,
 }
 
 #[derive(FromRow)]
@@ -112,6 +118,7 @@ struct HeldRow {
     walked_at: Option<i64>,
     sent: i64,
     refusals: String,
+    waited: Option<i64>,
 }
 
 /// What of a replay is in the outbox.
@@ -146,12 +153,18 @@ pub enum Moved {
 }
 
 impl Store {
-    /// The running replays that `process` drives from now on, for [`LEASE`]: its own, and those nobody drives.
-    pub async fn lease_replays(&self, process: &str) -> Result<Vec<String>, StoreError> {
+    /// The running replays that `process` drives from now on, for [`LEASE`]: its own, and those nobody drives, but
+    /// for `left`.
+    pub async fn lease_replays<'a>(
+        &self,
+        process: &str,
+        left: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<String>, StoreError> {
         let any: bool = on_pool!(self, |pool| sqlx::query_scalar(ANY_RUNNING).fetch_one(pool).await)?;
         if !any {
             return Ok(Vec::new());
         }
+        let left = id_list(left);
         let mut tx = self.begin().await?;
         let now = tx.now().await?;
         let sql = tx.pick(LEASE_SOME.0, LEASE_SOME.1);
@@ -159,6 +172,7 @@ impl Store {
             .bind(process)
             .bind(now.micros())
             .bind(now.plus(LEASE).micros())
+            .bind(&left)
             .fetch_all(conn)
             .await)?;
         tx.commit().await?;
@@ -176,9 +190,25 @@ impl Store {
         tx.commit().await
     }
 
+    /// Lets others go on with `held`, which `process` cannot, and says why.
+    pub async fn leave_replay(&self, held: &Held, process: &str, why: &str) -> Result<(), StoreError> {
+        let mut tx = self.begin().await?;
+        let now = tx.now().await?;
+        on_tx!(&mut tx, |conn| sqlx::query(LEAVE)
+            .bind(&held.id)
+            .bind(process)
+            .bind(storable(why).as_ref())
+            .bind(now.micros())
+            .execute(conn)
+            .await
+            .map(drop))?;
+        tx.commit().await
+    }
+
     /// A replay as it stands, while `process` drives it.
     pub async fn held_replay(&self, id: &str, process: &str) -> Result<Option<Held>, StoreError> {
-        let row: Option<HeldRow> = on_pool!(self, |pool| sqlx::query_as(HELD)
+        let sql = self.pick(HELD.0, HELD.1);
+        let row: Option<HeldRow> = on_pool!(self, |pool| sqlx::query_as(sql)
             .bind(id)
             .bind(process)
             .fetch_optional(pool)
@@ -186,12 +216,21 @@ impl Store {
         row.map(HeldRow::held).transpose()
     }
 
-    /// Counts what `held` is about, and notes it.
+    /// Counts what `held` is about, and notes it, unless it is too much to count.
     pub async fn count_replay(&self, held: &Held, process: &str) -> Result<(), StoreError> {
-        let groups = self
-            .replay_groups(held.what, &held.merchant, &held.filter, Some(&held.end))
+        let counted = self
+            .count_replayed(
+                held.what,
+                &held.merchant,
+                &held.filter,
+                Some(&held.end),
+                COUNTED_AT_MOST,
+            )
             .await?;
-        let total: i64 = groups.iter().map(|group| group.found).sum();
+        if counted.at_least {
+            return Ok(());
+        }
+        let total: i64 = counted.groups.iter().map(|group| group.found).sum();
         let mut tx = self.begin().await?;
         on_tx!(&mut tx, |conn| sqlx::query(COUNTED)
             .bind(&held.id)
@@ -309,44 +348,6 @@ async fn enqueue(
     }
 }
 
-/// Ends the merchant's running replay `id` in the caller's transaction, and takes back what nobody has
-/// taken to the broker yet; gives how many that were. `None`: there is none that runs.
-pub async fn cancel(tx: &mut Tx, merchant: &str, id: &str) -> Result<Option<u64>, StoreError> {
-    let now = tx.now().await?.micros();
-    if let Tx::Postgres(pg) = &mut *tx {
-        // First: no page may come in between.
-        sqlx::query(LOCK)
-            .bind(id)
-            .bind(merchant)
-            .execute(&mut **pg)
-            .await?;
-    }
-    let sql = tx.pick(UNSENT.0, UNSENT.1);
-    let unsent: Vec<String> = on_tx!(&mut *tx, |conn| sqlx::query_scalar(sql)
-        .bind(id)
-        .bind(now)
-        .fetch_all(conn)
-        .await)?;
-    let ended = on_tx!(&mut *tx, |conn| sqlx::query(CANCEL)
-        .bind(id)
-        .bind(merchant)
-        .bind(now)
-        .bind(i64::try_from(unsent.len()).unwrap_or(i64::MAX))
-        .execute(conn)
-        .await
-        .map(|done| done.rows_affected()))?;
-    if ended != 1 {
-        return Ok(None);
-    }
-    let sql = tx.pick(TAKE_BACK.0, TAKE_BACK.1);
-    let taken = on_tx!(tx, |conn| sqlx::query(sql)
-        .bind(id_list(unsent.iter().map(String::as_str)))
-        .execute(conn)
-        .await
-        .map(|done| done.rows_affected()))?;
-    Ok(Some(taken))
-}
-
 impl HeldRow {
     fn held(self) -> Result<Held, StoreError> {
         let corrupt = |column: &str| StoreError::corrupt("replays", format!("{column} of {}", self.id));
@@ -371,6 +372,9 @@ impl HeldRow {
             total: self.total,
             walked: self.walked_at.is_some(),
             sent: self.sent,
+            waited: self
+                .waited
+                .map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or_default())),
         })
     }
 }

@@ -68,6 +68,11 @@ impl ReplayFilter {
         }
     }
 
+    /// Whether an index finds the few that match.
+    pub(super) fn is_indexed(&self) -> bool {
+        self.order_id.is_some() || self.trade_id.is_some() || self.event_key.is_some()
+    }
+
     /// As the list of events is filtered.
     pub(crate) fn of_events(&self, merchant: &str) -> EventFilter {
         EventFilter {

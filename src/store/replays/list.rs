@@ -10,7 +10,7 @@ use crate::store::{Store, StoreError, Tx, on_pool, on_tx};
 use crate::time::Timestamp;
 
 const SELECT: &str = "select r.id, r.actor, r.reason, r.what, r.queue, r.filter, r.per_second, r.total, r.sent, \
-     r.refused, r.refusals, r.state, r.created_at, r.updated_at, r.ended_at, \
+     r.refused, r.refusals, r.state, r.waits, r.created_at, r.updated_at, r.ended_at, \
      (select count(*) from outbox x where x.replay_id = r.id and x.published_at is null and not x.unpublishable) \
      as unpublished from replays r where r.merchant = ";
 
@@ -53,6 +53,8 @@ pub struct ReplayView {
     pub refused: i64,
     /// Why not.
     pub refusals: Vec<RefusedBecause>,
+    /// Why it rests, while no process could go on with it so far.
+    pub waiting: Option<String>,
     /// When it was asked for.
     pub created_at: Timestamp,
     /// When it last moved.
@@ -75,6 +77,7 @@ struct Row {
     refused: i64,
     refusals: String,
     state: String,
+    waits: Option<String>,
     created_at: i64,
     updated_at: i64,
     ended_at: Option<i64>,
@@ -136,6 +139,7 @@ impl Row {
             what: What::from_text(&self.what).ok_or_else(|| corrupt("what"))?,
             filter: serde_json::from_str(&self.filter).map_err(|_| corrupt("filter"))?,
             id: self.id,
+            waiting: self.waits.filter(|_| self.state == "running"),
             state: self.state,
             to: self.queue,
             reason: self.reason,

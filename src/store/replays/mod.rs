@@ -5,6 +5,8 @@
 //! crash goes on exactly there. One process at a time drives it, by a lease on the row that runs out by itself.
 //! It is done when the broker has everything (with the embedded one: when everything was applied again).
 
+mod cancel;
+mod count;
 mod drive;
 mod filter;
 mod list;
@@ -13,10 +15,12 @@ mod walk;
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
-pub use drive::{Held, Judged, LEASE, Moved, Outstanding, cancel};
+pub use cancel::cancel;
+pub use count::{COUNTED_AT_MOST, Counted, Group};
+pub use drive::{Held, Judged, LEASE, Moved, Outstanding};
 pub use filter::ReplayFilter;
 pub use list::{RefusedBecause, ReplayView, seen_by};
-pub use walk::{Candidate, Group};
+pub use walk::{Candidate, Look, WINDOW};
 
 use super::{StoreError, Tx, on_tx};
 use crate::event::new_id;

@@ -1,28 +1,29 @@
-//! What a filter finds: a page of it in the order of arrival, how much there is, and where it ends.
+//! What a filter finds, a look at a time in the order of arrival, and where it ends.
+//!
+//! A look is bounded by the rows it goes over, not by those it finds: a filter that matches little takes many looks,
+//! and each of them gets on.
 
-use sqlx::{FromRow, QueryBuilder};
+use sqlx::{Database, Encode, FromRow, QueryBuilder, Type};
 
 use super::{Place, ReplayFilter, What};
-use crate::store::event_list::narrow;
+use crate::store::event_list::{EventFilter, narrow};
 use crate::store::{Store, StoreError, Tx, on_pool, on_tx};
-use crate::time::Timestamp;
 
 const NEWEST_EVENT: &str =
     "select cast(0 as bigint) as position, id from events where merchant = $1 order by id desc limit 1";
 const NEWEST_MESSAGE: &str =
     "select position, id from messages where merchant = $1 order by position desc, id desc limit 1";
 
+const EVENT_PLACES: &str = "select cast(0 as bigint) as position, e.id from events e where e.merchant = ";
+const MESSAGE_PLACES: &str = "select m.position, m.id from messages m where m.merchant = ";
+
 const EVENTS: &str = "select cast(0 as bigint) as position, e.id, e.provider, e.account, e.type as kind \
      from events e left join event_outcomes o on o.event_id = e.id where e.merchant = ";
 const MESSAGES: &str = "select m.position, m.id, cast(null as text) as provider, cast(null as text) as account, \
      m.routing_key as kind from messages m where m.merchant = ";
 
-const EVENT_GROUPS: &str = "select e.provider, e.account, e.type as kind, count(*) as found, min(e.id) as example \
-     from events e left join event_outcomes o on o.event_id = e.id where e.merchant = ";
-const MESSAGE_GROUPS: &str = "select cast(null as text) as provider, cast(null as text) as account, \
-     m.routing_key as kind, count(*) as found, min(m.id) as example from messages m where m.merchant = ";
-
-const NEVER_VERIFIED: &str = "select count(*) from quarantine q where q.merchant = ";
+/// The most rows of one look.
+pub const WINDOW: i64 = 5000;
 
 /// An event or message that a filter finds.
 #[derive(Clone, Debug, PartialEq, Eq, FromRow)]
@@ -49,21 +50,6 @@ impl Candidate {
     }
 }
 
-/// All that a filter finds of one account and type, or under one routing key.
-#[derive(Clone, Debug, PartialEq, Eq, FromRow)]
-pub struct Group {
-    /// Of events.
-    pub provider: Option<String>,
-    /// Of events.
-    pub account: Option<String>,
-    /// The type, or the routing key.
-    pub kind: String,
-    /// How many.
-    pub found: i64,
-    /// One of them.
-    pub example: String,
-}
-
 /// The end of a walk that begins now.
 pub(super) async fn newest(tx: &mut Tx, what: What, merchant: &str) -> Result<Place, StoreError> {
     let sql = match what {
@@ -77,138 +63,222 @@ pub(super) async fn newest(tx: &mut Tx, what: What, merchant: &str) -> Result<Pl
     Ok(found.unwrap_or_default())
 }
 
+/// A look at what comes next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// What the filter finds in it, the oldest first.
+    pub found: Vec<Candidate>,
+    /// Where the next one begins; absent: nothing was there.
+    pub upto: Option<Place>,
+    /// Nothing comes behind it.
+    pub last: bool,
+}
+
 impl Store {
-    /// Up to `limit` of what `filter` finds after `after` and up to `end` (absent: all), the oldest first.
-    pub async fn replay_candidates(
+    /// Up to `limit` of what `filter` finds after `after` and up to `end` (absent: all). Looks at no more than
+    /// [`WINDOW`] rows, however few of them match, unless an index finds those that do.
+    pub async fn replay_look(
         &self,
         what: What,
         merchant: &str,
         filter: &ReplayFilter,
         (after, end): (&Place, Option<&Place>),
         limit: u16,
-    ) -> Result<Vec<Candidate>, StoreError> {
-        let of_events = filter.of_events(merchant);
-        let rows = on_pool!(self, |pool| {
-            let mut sql = match what {
-                What::Events => {
-                    let mut sql = QueryBuilder::new(EVENTS);
-                    sql.push_bind(merchant);
-                    narrow(&mut sql, &of_events);
-                    sql.push(" and e.id > ").push_bind(after.id.as_str());
-                    if let Some(end) = end {
-                        sql.push(" and e.id <= ").push_bind(end.id.as_str());
-                    }
-                    sql.push(" order by e.id limit ");
-                    sql
-                }
-                What::Orders => {
-                    let mut sql = QueryBuilder::new(MESSAGES);
-                    sql.push_bind(merchant);
-                    filter.narrow_messages(&mut sql, merchant);
-                    sql.push(" and (m.position, m.id) > (")
-                        .push_bind(after.position)
-                        .push(", ")
-                        .push_bind(after.id.as_str())
-                        .push(")");
-                    if let Some(end) = end {
-                        sql.push(" and (m.position, m.id) <= (")
-                            .push_bind(end.position)
-                            .push(", ")
-                            .push_bind(end.id.as_str())
-                            .push(")");
-                    }
-                    sql.push(" order by m.position, m.id limit ");
-                    sql
-                }
-            };
-            sql.push_bind(i64::from(limit));
-            sql.build_query_as().fetch_all(pool).await
-        })?;
-        Ok(rows)
+    ) -> Result<Look, StoreError> {
+        let first = first_place(what, filter, after);
+        let after = first.as_ref().unwrap_or(after);
+        let border = if filter.is_indexed() {
+            None
+        } else {
+            self.border(what, merchant, (after, end), WINDOW).await?
+        };
+        let within = border.as_ref().or(end);
+        let found = self
+            .candidates(what, merchant, filter, (after, within), limit)
+            .await?;
+        let full = found.len() >= usize::from(limit);
+        let upto = if full { None } else { border };
+        Ok(Look {
+            last: !full && upto.is_none(),
+            upto: upto.or_else(|| found.last().map(Candidate::place)),
+            found,
+        })
     }
 
-    /// How much `filter` finds, by what decides whether it may be sent again. `end`: up to there.
-    pub async fn replay_groups(
+    /// Where the `rows`th of what a merchant has after `after` stands; `None`: there are fewer up to `end`.
+    pub(super) async fn border(
+        &self,
+        what: What,
+        merchant: &str,
+        (after, end): (&Place, Option<&Place>),
+        rows: i64,
+    ) -> Result<Option<Place>, StoreError> {
+        let rows = rows.saturating_sub(1);
+        Ok(on_pool!(self, |pool| {
+            let mut sql = border(what, merchant, (after, end), rows);
+            sql.build_query_as().fetch_optional(pool).await
+        })?)
+    }
+
+    async fn candidates(
         &self,
         what: What,
         merchant: &str,
         filter: &ReplayFilter,
-        end: Option<&Place>,
-    ) -> Result<Vec<Group>, StoreError> {
+        span: (&Place, Option<&Place>),
+        limit: u16,
+    ) -> Result<Vec<Candidate>, StoreError> {
         let of_events = filter.of_events(merchant);
-        let rows = on_pool!(self, |pool| {
-            let mut sql = match what {
-                What::Events => {
-                    let mut sql = QueryBuilder::new(EVENT_GROUPS);
-                    sql.push_bind(merchant);
-                    narrow(&mut sql, &of_events);
-                    if let Some(end) = end {
-                        sql.push(" and e.id <= ").push_bind(end.id.as_str());
-                    }
-                    sql.push(" group by e.provider, e.account, e.type order by 1, 2, 3");
-                    sql
-                }
-                What::Orders => {
-                    let mut sql = QueryBuilder::new(MESSAGE_GROUPS);
-                    sql.push_bind(merchant);
-                    filter.narrow_messages(&mut sql, merchant);
-                    if let Some(end) = end {
-                        sql.push(" and (m.position, m.id) <= (")
-                            .push_bind(end.position)
-                            .push(", ")
-                            .push_bind(end.id.as_str())
-                            .push(")");
-                    }
-                    sql.push(" group by m.routing_key order by 3");
-                    sql
-                }
-            };
+        Ok(on_pool!(self, |pool| {
+            let mut sql = QueryBuilder::new("");
+            candidates(&mut sql, what, merchant, (filter, &of_events), span, limit);
             sql.build_query_as().fetch_all(pool).await
-        })?;
-        Ok(rows)
+        })?)
     }
 
-    /// How many notifications came in the same place and time and were refused: they are no events, and no replay
-    /// sends them. Nothing, if the filter asks for what only an event has.
-    pub async fn never_verified(&self, merchant: &str, filter: &ReplayFilter) -> Result<i64, StoreError> {
-        let of_events_only = filter.kind.is_some()
-            || filter.order_id.is_some()
-            || filter.trade_id.is_some()
-            || filter.event_key.is_some()
-            || filter.outcome.is_some();
-        if of_events_only {
-            return Ok(0);
+    /// How the database would carry out a look at events, line by line: for the tests that keep it off a walk over
+    /// everybody's.
+    #[doc(hidden)]
+    pub async fn explain_replay_look(
+        &self,
+        merchant: &str,
+        filter: &ReplayFilter,
+        span: (&Place, Option<&Place>),
+    ) -> Result<Vec<String>, StoreError> {
+        let of_events = filter.of_events(merchant);
+        Ok(match self {
+            Self::Postgres(pool) => {
+                let mut sql = QueryBuilder::new("explain ");
+                candidates(&mut sql, What::Events, merchant, (filter, &of_events), span, 250);
+                let mut lines: Vec<String> = sql.build_query_scalar().fetch_all(pool).await?;
+                let mut sql = QueryBuilder::new("explain ");
+                push_border(&mut sql, What::Events, merchant, span, WINDOW);
+                lines.extend(sql.build_query_scalar::<String>().fetch_all(pool).await?);
+                lines
+            }
+            Self::Sqlite(pools) => {
+                let mut sql = QueryBuilder::new("explain query plan ");
+                candidates(&mut sql, What::Events, merchant, (filter, &of_events), span, 250);
+                let mut rows: Vec<(i64, i64, i64, String)> =
+                    sql.build_query_as().fetch_all(&pools.reader).await?;
+                let mut sql = QueryBuilder::new("explain query plan ");
+                push_border(&mut sql, What::Events, merchant, span, WINDOW);
+                rows.extend(sql.build_query_as().fetch_all(&pools.reader).await?);
+                rows.into_iter().map(|(.., line)| line).collect()
+            }
+        })
+    }
+}
+
+/// Ids of events begin with the millisecond of their arrival: what came before `since` need not be looked at.
+pub(super) fn first_place(what: What, filter: &ReplayFilter, after: &Place) -> Option<Place> {
+    let since = filter.since.filter(|_| what == What::Events)?;
+    let millis = u64::try_from(since.micros()).ok()?.div_euclid(1000);
+    let id = format!("{:08x}-{:04x}", millis >> 16, millis & 0xffff);
+    (id > after.id).then_some(Place { position: 0, id })
+}
+
+fn border<'a, DB>(
+    what: What,
+    merchant: &'a str,
+    span: (&'a Place, Option<&'a Place>),
+    rows: i64,
+) -> QueryBuilder<DB>
+where
+    DB: Database,
+    &'a str: Encode<'a, DB> + Type<DB>,
+    String: Encode<'a, DB> + Type<DB>,
+    i64: Encode<'a, DB> + Type<DB>,
+{
+    let mut sql = QueryBuilder::new("");
+    push_border(&mut sql, what, merchant, span, rows);
+    sql
+}
+
+fn push_border<'a, DB>(
+    sql: &mut QueryBuilder<DB>,
+    what: What,
+    merchant: &'a str,
+    span: (&'a Place, Option<&'a Place>),
+    rows: i64,
+) where
+    DB: Database,
+    &'a str: Encode<'a, DB> + Type<DB>,
+    String: Encode<'a, DB> + Type<DB>,
+    i64: Encode<'a, DB> + Type<DB>,
+{
+    match what {
+        What::Events => sql.push(EVENT_PLACES),
+        What::Orders => sql.push(MESSAGE_PLACES),
+    }
+    .push_bind(merchant);
+    push_span(sql, what, span);
+    push_order(sql, what);
+    sql.push(" limit 1 offset ").push_bind(rows);
+}
+
+fn candidates<'a, DB>(
+    sql: &mut QueryBuilder<DB>,
+    what: What,
+    merchant: &'a str,
+    (filter, of_events): (&'a ReplayFilter, &'a EventFilter),
+    span: (&'a Place, Option<&'a Place>),
+    limit: u16,
+) where
+    DB: Database,
+    &'a str: Encode<'a, DB> + Type<DB>,
+    String: Encode<'a, DB> + Type<DB>,
+    i64: Encode<'a, DB> + Type<DB>,
+{
+    match what {
+        What::Events => {
+            sql.push(EVENTS).push_bind(merchant);
+            narrow(sql, of_events);
         }
-        let found = on_pool!(self, |pool| {
-            let mut sql = QueryBuilder::new(NEVER_VERIFIED);
-            sql.push_bind(merchant);
-            if let Some(provider) = filter.provider {
-                sql.push(" and q.provider = ").push_bind(provider.as_str());
-            }
-            if let Some(account) = filter.account.as_deref() {
-                sql.push(" and q.account = ").push_bind(account);
-            }
-            let times = [
-                (" and q.received_at >= ", filter.since),
-                (" and q.received_at < ", filter.until),
-            ];
-            for (condition, at) in times {
-                if let Some(at) = at.map(Timestamp::micros) {
-                    sql.push(condition).push_bind(at);
-                }
-            }
-            sql.build_query_scalar().fetch_one(pool).await
-        })?;
-        Ok(found)
+        What::Orders => {
+            sql.push(MESSAGES).push_bind(merchant);
+            filter.narrow_messages(sql, merchant);
+        }
     }
+    push_span(sql, what, span);
+    push_order(sql, what);
+    sql.push(" limit ").push_bind(i64::from(limit));
+}
 
-    /// Whether this id is a refused notification of the merchant's: there, but no event.
-    pub async fn is_quarantined(&self, merchant: &str, id: &str) -> Result<bool, StoreError> {
-        const THERE: &str = "select exists (select 1 from quarantine where merchant = $1 and id = $2)";
-        Ok(on_pool!(self, |pool| sqlx::query_scalar(THERE)
-            .bind(merchant)
-            .bind(id)
-            .fetch_one(pool)
-            .await)?)
+fn push_order<DB: Database>(sql: &mut QueryBuilder<DB>, what: What) {
+    sql.push(match what {
+        What::Events => " order by e.id",
+        What::Orders => " order by m.position, m.id",
+    });
+}
+
+/// What comes after one place and up to another.
+pub(super) fn push_span<'a, DB>(
+    sql: &mut QueryBuilder<DB>,
+    what: What,
+    (after, end): (&'a Place, Option<&'a Place>),
+) where
+    DB: Database,
+    &'a str: Encode<'a, DB> + Type<DB>,
+    String: Encode<'a, DB> + Type<DB>,
+    i64: Encode<'a, DB> + Type<DB>,
+{
+    let bounds = [(" > ", Some(after)), (" <= ", end)];
+    for (compared, place) in bounds {
+        let Some(place) = place else { continue };
+        match what {
+            What::Events => {
+                sql.push(" and e.id").push(compared).push_bind(place.id.as_str());
+            }
+            What::Orders => {
+                sql.push(" and (m.position, m.id)")
+                    .push(compared)
+                    .push("(")
+                    .push_bind(place.position)
+                    .push(", ")
+                    .push_bind(place.id.as_str())
+                    .push(")");
+            }
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Dead letters to the workers again: one, or all that match, each entered in the audit.
 
+use payhook::event::EventId;
+use payhook::store::dead_letters::succeeded;
 use payhook::store::outbox::{FailurePolicy, Scope};
 use serde_json::json;
 
@@ -55,7 +57,7 @@ on_both_stores! {
 
     async fn an_event_that_was_given_up_twice_is_redriven_from_either(fresh) {
         let letters = bury(&fresh, 1..2).await;
-        let event = fresh.store.event(&payhook::event::EventId::from_text(fresh.texts("select event_id from dead_letters").await.remove(0))).await.unwrap().unwrap();
+        let event = fresh.store.event(&EventId::from_text(fresh.texts("select event_id from dead_letters").await.remove(0))).await.unwrap().unwrap();
         fresh.store.record_failure(&event, "again", &FailurePolicy::new(1, true)).await.unwrap();
         let api = Api::over(&fresh);
         let answer = post(&api, OPERATOR, "k1", &format!("/v1/dead-letters/{}/redrive", letters[0]), &json!({})).await;
@@ -73,21 +75,68 @@ on_both_stores! {
         let redrive = async |key: &str, filter: Value| -> Value {
             let answer = post(&api, OPERATOR, key, "/v1/dead-letters/redrive", &json!({"filter": filter})).await;
             assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-            serde_json::from_slice(&answer.body).unwrap()
+            let mut answer: Value = serde_json::from_slice(&answer.body).unwrap();
+            let until = answer.as_object_mut().unwrap().remove("until");
+            assert!(until.unwrap().is_string());
+            answer
         };
-        assert_eq!(redrive("k1", json!({"account": "another"})).await, json!({"redriven": 0}));
-        assert_eq!(redrive("k2", json!({"order_id": "O-204"})).await, json!({"redriven": 1}));
+        let done = |redriven: i64| json!({"redriven": redriven, "remaining": 0});
+        assert_eq!(redrive("k1", json!({"account": "another"})).await, done(0));
+        assert_eq!(redrive("k2", json!({"order_id": "O-204"})).await, done(1));
         let (since, late) = (Timestamp::from_micros(middle).to_string(), fresh.number(&late).await);
         assert!((90..204).contains(&late), "{late}");
         let filter = json!({"provider": "wechatpay", "type": "payment.succeeded", "since": since});
-        assert_eq!(redrive("k3", filter.clone()).await, json!({"redriven": late}));
-        assert_eq!(redrive("k3", filter).await, json!({"redriven": late}), "the stored answer");
-        assert_eq!(redrive("k4", json!({})).await, json!({"redriven": 204 - late}));
+        assert_eq!(redrive("k3", filter.clone()).await, done(late));
+        assert_eq!(redrive("k3", filter).await, done(late), "the stored answer");
+        assert_eq!(redrive("k4", json!({})).await, done(204 - late));
         assert_eq!(fresh.number("select count(*) from dead_letters where redriven_at is null").await, 0);
         assert_eq!(fresh.number("select count(*) from outbox where kind = 'event' and attempts = 0").await, 205);
         assert_eq!(fresh.number("select count(*) from event_outcomes").await, 0);
         let answer = post(&api, OPERATOR, "k5", "/v1/dead-letters/redrive", &json!({})).await;
         assert_eq!(answer.status.as_u16(), 400, "a filter must be given, if only an empty one");
         assert_eq!(fresh.number("select count(*) from audit where action = 'dead_letter.redriven'").await, 4);
+    }
+
+    async fn an_event_that_fails_again_after_its_redrive_is_told_of_again(fresh) {
+        let letters = bury(&fresh, 1..2).await;
+        let api = Api::over(&fresh);
+        let items = async || fresh.texts("select source || ' ' || state from attention where code = 'dead_letter' order by id").await;
+        assert_eq!(items().await, [format!("{} open", letters[0])]);
+        let answer = post(&api, OPERATOR, "k1", &format!("/v1/dead-letters/{}/redrive", letters[0]), &json!({})).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+        assert_eq!(items().await, [format!("{} resolved", letters[0])], "its dead letter is settled");
+        let id = EventId::from_text(fresh.texts("select event_id from dead_letters").await.remove(0));
+        let event = fresh.store.event(&id).await.unwrap().unwrap();
+        fresh.store.record_failure(&event, "still bad", &FailurePolicy::new(1, true)).await.unwrap();
+        let second = fresh.texts("select id from dead_letters where redriven_at is null").await.remove(0);
+        assert_eq!(items().await, [format!("{} resolved", letters[0]), format!("{second} open")]);
+        let mut tx = fresh.store.begin().await.unwrap();
+        succeeded(&mut tx, &[id]).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(items().await, [format!("{} resolved", letters[0]), format!("{second} resolved")]);
+        assert_eq!(fresh.number("select count(*) from dead_letters where redriven_at is null").await, 0);
+    }
+
+    async fn one_call_redrives_a_bounded_part_and_says_what_remains(fresh) {
+        bury(&fresh, 0..1).await;
+        let columns = "provider, account, merchant, type, provider_event_type, occurred_at, received_at, fingerprint, headers, body";
+        fresh.by_hand(&format!("insert into events (id, event_key, {columns})
+            with recursive many (n) as (select 1 union all select n + 1 from many where n < 1105)
+            select 'many-' || n, 'many-' || n, {columns} from many, events")).await.unwrap();
+        fresh.by_hand("insert into dead_letters (id, event_id, merchant, error, attempts, created_at)
+            select '00' || e.id, e.id, e.merchant, 'bad', 8, 1 from events e where e.id like 'many-%'").await.unwrap();
+        fresh.by_hand("update dead_letters set redriven_at = 1 where id not like '00many-%'").await.unwrap();
+        let api = Api::over(&fresh);
+        let mut filter = json!({"provider": "wechatpay"});
+        let mut all = Vec::new();
+        for key in ["k1", "k2"] {
+            let answer = post(&api, OPERATOR, key, "/v1/dead-letters/redrive", &json!({"filter": filter})).await;
+            assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+            let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+            filter["until"] = answer["until"].clone();
+            all.push((answer["redriven"].as_i64().unwrap(), answer["remaining"].as_i64().unwrap()));
+        }
+        assert_eq!(all, [(1000, 105), (105, 0)]);
+        assert_eq!(fresh.number("select count(*) from outbox where event_id like 'many-%'").await, 1105);
     }
 }

@@ -42,15 +42,19 @@ async fn plant(fresh: &FreshStore, id: &str, code: &str) {
 
 /// A genuine payment of `order_id`, but to another merchant's WeChat number than the account's.
 fn of_another(order_id: &str) -> Notification {
+    of_number("1900000099", "X", order_id)
+}
+
+fn of_number(mchid: &str, event: &str, order_id: &str) -> Notification {
     let senders = Senders::new();
     let resource = json!({
-        "mchid": "1900000099", "appid": "wx0000000000000001", "out_trade_no": order_id,
+        "mchid": mchid, "appid": "wx0000000000000001", "out_trade_no": order_id,
         "transaction_id": format!("4299{order_id}"), "trade_type": "JSAPI", "trade_state": "SUCCESS",
         "success_time": "2026-11-29T12:05:04+08:00", "payer": {"openid": "o"},
         "amount": {"total": 88, "payer_total": 88, "currency": "CNY"},
     });
     let body = senders.wechat_body(
-        &format!("EV-X-{order_id}"),
+        &format!("EV-{event}-{order_id}"),
         "TRANSACTION.SUCCESS",
         &resource.to_string(),
     );
@@ -137,6 +141,19 @@ on_both_stores! {
         assert_eq!(messages(&fresh, "O-1").await["order.paid"], 1);
         api.refuses(OPS, "/v1/orders/O-2", 404, "not_found").await;
         assert_eq!(api.json(OPS, "/v1/attention").await["items"].as_array().unwrap().len(), 1);
+    }
+
+    async fn an_event_that_is_applied_once_needs_nobody_even_if_all_of_it_was_known(fresh) {
+        let api = Api::signed(&fresh);
+        let event = api.told(&of_another("O-1")).await;
+        api.told(&of_number("1900000001", "Y", "O-1")).await;
+        let shown = api.json(OPS, &format!("/v1/events/{event}")).await;
+        assert_eq!(shown["outcome"], "attention");
+        let item = api.json(OPS, "/v1/attention").await["items"][0]["id"].as_str().unwrap().to_owned();
+        assert_eq!(api.done(&path(&item), &decide("apply_once")).await.0, 200);
+        let shown = api.json(OPS, &format!("/v1/events/{event}")).await;
+        assert_eq!(shown["outcome"], "already_applied", "{shown}");
+        assert_eq!(messages(&fresh, "O-1").await["order.paid"], 1);
     }
 
     async fn what_cannot_be_applied_any_more_stays_on_the_list(fresh) {

@@ -1,0 +1,169 @@
+//! An event is given up: outcome, rows, dead letter and attention item end or begin in one transaction.
+//!
+//! What it did before, by an earlier application, stands, and so does that outcome. Every burial is a dead letter
+//! and an item of its own: an event that was redriven and fails again is told of again.
+
+use super::finish_applied;
+use super::tell::{Alarm, tell};
+use crate::event::{AttentionCode, Event, EventId, EventKey};
+use crate::store::{Store, StoreError, Tx, Unreadable, dead_letters, on_tx};
+use crate::time::Timestamp;
+
+const ATTEMPTS: &str = "select attempts from outbox where id = $1";
+const HAS_OUTCOME: &str = "select exists (select 1 from event_outcomes where event_id = $1)";
+
+/// What goes to one queue waits for nothing else.
+const END_RESEND: &str = "delete from outbox where id = $1 and kind = 'resend'";
+
+const BURY_OUTCOME: &str = "insert into event_outcomes (event_id, outcome, reason, decided_at) \
+     values ($1, 'dead', $2, $3) on conflict (event_id) do nothing";
+
+/// Only where there are row locks: a redrive that is at it takes the outcome back before there is another letter.
+const LOCK_OUTCOME: &str = "select event_id from event_outcomes where event_id = $1 for update";
+
+/// Why an event is given up.
+#[derive(Clone, Debug)]
+pub struct Burial {
+    /// The last error, in words.
+    pub error: String,
+    /// How often it was tried.
+    pub attempts: u32,
+}
+
+/// The event that is given up, as far as it reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doomed<'a> {
+    pub(super) id: &'a EventId,
+    key: &'a EventKey,
+    merchant: &'a str,
+    event: Option<&'a Event>,
+}
+
+impl<'a> Doomed<'a> {
+    pub(super) fn of(event: &'a Event) -> Self {
+        Self {
+            id: &event.id,
+            key: &event.key,
+            merchant: &event.merchant,
+            event: Some(event),
+        }
+    }
+
+    pub(super) fn unread(event: &'a Unreadable, merchant: &'a str) -> Self {
+        Self {
+            id: &event.id,
+            key: &event.key,
+            merchant,
+            event: None,
+        }
+    }
+
+    fn alarm<'b>(&'b self, code: AttentionCode, source: &'b str, explanation: String) -> Alarm<'b> {
+        Alarm::new(code, source, explanation)
+            .about(self.event)
+            .merchant(self.merchant)
+            .event(self.id)
+    }
+}
+
+impl Store {
+    /// Gives `event` up unless it has an outcome. `true`: it is buried now.
+    pub async fn bury_unfinished(&self, event: &Event, error: &str) -> Result<bool, StoreError> {
+        let mut tx = self.begin().await?;
+        let now = tx.now().await?;
+        let attempts: i32 = on_tx!(&mut tx, |conn| sqlx::query_scalar(ATTEMPTS)
+            .bind(event.id.as_str())
+            .fetch_optional(conn)
+            .await)?
+        .unwrap_or_default();
+        let finished: bool = on_tx!(&mut tx, |conn| sqlx::query_scalar(HAS_OUTCOME)
+            .bind(event.id.as_str())
+            .fetch_one(conn)
+            .await)?;
+        if finished {
+            return Ok(false);
+        }
+        let burial = Burial {
+            error: error.to_owned(),
+            attempts: u32::try_from(attempts).unwrap_or_default(),
+        };
+        bury(&mut tx, event, &burial, false, now).await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+}
+
+/// Gives `event` up.
+pub async fn bury(
+    tx: &mut Tx,
+    event: &Event,
+    burial: &Burial,
+    embedded: bool,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    end_as_dead(tx, &event.id, &burial.error, now).await?;
+    lay_to_rest(tx, &Doomed::of(event), burial, embedded, now).await
+}
+
+/// The outcome of what is given up, unless an earlier application has one that stands.
+pub(super) async fn end_as_dead(
+    tx: &mut Tx,
+    id: &EventId,
+    error: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    on_tx!(&mut *tx, |conn| sqlx::query(BURY_OUTCOME)
+        .bind(id.as_str())
+        .bind(error)
+        .bind(now.micros())
+        .execute(conn)
+        .await
+        .map(drop))?;
+    if let Tx::Postgres(pg) = tx {
+        sqlx::query(LOCK_OUTCOME)
+            .bind(id.as_str())
+            .execute(&mut **pg)
+            .await?;
+    }
+    Ok(())
+}
+
+/// What follows its outcome: its rows, its dead letter and what a human is told. `embedded`: no publish is owed.
+pub(super) async fn lay_to_rest(
+    tx: &mut Tx,
+    about: &Doomed<'_>,
+    burial: &Burial,
+    embedded: bool,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    finish_applied(tx, std::slice::from_ref(about.id), embedded).await?;
+    let letter = dead_letters::insert_event(tx, (about.id, about.key), about.merchant, burial, now).await?;
+    let explanation = format!("given up after {} attempts: {}", burial.attempts, burial.error);
+    tell(
+        tx,
+        &about.alarm(AttentionCode::DeadLetter, &letter, explanation),
+        now,
+    )
+    .await
+}
+
+/// Ends what was to go to one queue and cannot be read; the event's own rows are another matter.
+pub(super) async fn end_resend(
+    tx: &mut Tx,
+    row: &str,
+    about: &Doomed<'_>,
+    error: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    on_tx!(&mut *tx, |conn| sqlx::query(END_RESEND)
+        .bind(row)
+        .execute(conn)
+        .await
+        .map(drop))?;
+    tell(
+        tx,
+        &about.alarm(AttentionCode::Unpublishable, row, error.to_owned()),
+        now,
+    )
+    .await
+}
