@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Globals;
 use super::client::{Client, Connection};
 use super::failure::Misuse;
+use super::filters::{Origin, members};
 use super::listing::{Paging, Query, or_dash, show_page};
 use super::output::{Output, Table};
 
@@ -50,12 +51,8 @@ struct Redrive {
     /// All of them; instead of a filter
     #[arg(long)]
     all: bool,
-    /// Only events from this provider
-    #[arg(long)]
-    provider: Option<String>,
-    /// Only events to this account
-    #[arg(long)]
-    account: Option<String>,
+    #[command(flatten)]
+    origin: Origin,
     /// Only events of this type, such as payment.succeeded
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
@@ -76,23 +73,20 @@ struct Redrive {
 }
 
 impl Redrive {
-    fn filter(&self) -> Map<String, Value> {
-        let members = [
-            ("provider", &self.provider),
-            ("account", &self.account),
-            ("type", &self.kind),
-            ("order_id", &self.order),
-            ("since", &self.since),
-            ("until", &self.until),
-        ];
-        let given = members
-            .into_iter()
-            .filter_map(|(name, value)| Some((name.to_owned(), Value::from(value.as_deref()?))));
-        given.collect()
+    fn filter(&self) -> Result<Map<String, Value>, Misuse> {
+        let (provider, account) = self.origin.parts()?;
+        Ok(members([
+            ("provider", provider),
+            ("account", account),
+            ("type", self.kind.as_deref()),
+            ("order_id", self.order.as_deref()),
+            ("since", self.since.as_deref()),
+            ("until", self.until.as_deref()),
+        ]))
     }
 
     async fn run(&self, out: &mut Output, globals: &Globals) -> anyhow::Result<()> {
-        let filter = self.filter();
+        let filter = self.filter()?;
         match (&self.id, filter.is_empty(), self.all) {
             (None, true, false) => {
                 return Err(Misuse::usage("say which: a dead letter's id, a filter, or --all").into());

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::Globals;
 use super::client::Connection;
+use super::filters::Origin;
 use super::listing::{Paging, Query, or_dash, show_page};
 use super::output::{Output, Table};
 use super::tail;
@@ -34,12 +35,8 @@ enum What {
 
 #[derive(Debug, clap::Args)]
 struct List {
-    /// Only from this provider
-    #[arg(long)]
-    provider: Option<String>,
-    /// Only to this account
-    #[arg(long)]
-    account: Option<String>,
+    #[command(flatten)]
+    origin: Origin,
     /// Only of this type, such as payment.succeeded
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
@@ -80,9 +77,10 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
     let mut out = globals.output();
     match args.what {
         What::List(list) => {
+            let (provider, account) = list.origin.parts()?;
             let query = Query::new(&list.paging)
-                .with("provider", list.provider.as_deref())
-                .with("account", list.account.as_deref())
+                .with("provider", provider)
+                .with("account", account)
                 .with("type", list.kind.as_deref())
                 .with("order_id", list.order.as_deref())
                 .with("trade_id", list.trade.as_deref())

@@ -11,6 +11,7 @@ mod dead;
 mod demo;
 mod events;
 pub mod failure;
+mod filters;
 mod init;
 mod listing;
 mod migrate;

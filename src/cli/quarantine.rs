@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::Globals;
 use super::client::Connection;
 use super::failure::Misuse;
+use super::filters::Origin;
 use super::listing::{Paging, Query, or_dash, show_page};
 use super::output::{Output, Table};
 
@@ -36,12 +37,8 @@ enum What {
 
 #[derive(Debug, clap::Args)]
 struct List {
-    /// Only to this provider's path
-    #[arg(long)]
-    provider: Option<String>,
-    /// Only to this account's
-    #[arg(long)]
-    account: Option<String>,
+    #[command(flatten)]
+    origin: Origin,
     /// Only those refused for this reason, such as `bad_signature`
     #[arg(long)]
     reason: Option<String>,
@@ -92,9 +89,10 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
     let mut out = globals.output();
     match args.what {
         What::List(list) => {
+            let (provider, account) = list.origin.parts()?;
             let query = Query::new(&list.paging)
-                .with("provider", list.provider.as_deref())
-                .with("account", list.account.as_deref())
+                .with("provider", provider)
+                .with("account", account)
                 .with("reason", list.reason.as_deref())
                 .with("since", list.since.as_deref())
                 .with("until", list.until.as_deref());

@@ -16,6 +16,7 @@ use self::follow::{Progress, follow};
 use super::Globals;
 use super::client::{Client, Connection};
 use super::failure::Misuse;
+use super::filters::{Origin, members};
 use super::listing::{Paging, Query, or_dash, show_page};
 use super::output::Table;
 
@@ -68,12 +69,8 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Args)]
 struct Filter {
-    /// Only from this provider
-    #[arg(long)]
-    provider: Option<String>,
-    /// Only to this account
-    #[arg(long)]
-    account: Option<String>,
+    #[command(flatten)]
+    origin: Origin,
     /// Only of this type, such as payment.succeeded; of order messages, such as order.paid
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
@@ -136,7 +133,7 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
 }
 
 async fn ask(args: &Args, globals: &Globals) -> anyhow::Result<Value> {
-    let filter = args.filter.members();
+    let filter = args.filter.members()?;
     match (&args.event, filter.is_empty(), args.all) {
         (None, true, false) => {
             return Err(Misuse::usage(
@@ -181,21 +178,18 @@ impl Args {
 }
 
 impl Filter {
-    fn members(&self) -> Map<String, Value> {
-        let members = [
-            ("provider", &self.provider),
-            ("account", &self.account),
-            ("type", &self.kind),
-            ("order_id", &self.order),
-            ("trade_id", &self.trade),
-            ("outcome", &self.outcome),
-            ("since", &self.since),
-            ("until", &self.until),
-        ];
-        let given = members
-            .into_iter()
-            .filter_map(|(name, value)| Some((name.to_owned(), Value::from(value.as_deref()?))));
-        given.collect()
+    fn members(&self) -> Result<Map<String, Value>, Misuse> {
+        let (provider, account) = self.origin.parts()?;
+        Ok(members([
+            ("provider", provider),
+            ("account", account),
+            ("type", self.kind.as_deref()),
+            ("order_id", self.order.as_deref()),
+            ("trade_id", self.trade.as_deref()),
+            ("outcome", self.outcome.as_deref()),
+            ("since", self.since.as_deref()),
+            ("until", self.until.as_deref()),
+        ]))
     }
 }
 
