@@ -5,6 +5,7 @@
 //! transaction that is dropped.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,16 +18,17 @@ use crate::event::{Event, EventId, Reading};
 use crate::orders::apply::{ApplyError, Item, OrderChange, preview};
 use crate::orders::transition::Standing;
 use crate::store::StoreError;
+use crate::store::orders::OrderKey;
 use crate::store::replays::{COUNTED_AT_MOST, Candidate, Group, Place, ReplayFilter, What};
 
 /// The most events that are read for what would come of them.
-const SAMPLE: u16 = 200;
+const SAMPLE: u16 = 2000;
 /// How long they are searched for.
 const SEARCH: Duration = Duration::from_secs(2);
-/// The most of their bodies; they are in memory at once.
-const SAMPLE_BYTES: usize = 16 * 1024 * 1024;
-/// Events read together.
-const CHUNK: usize = 20;
+/// How long they are judged.
+const JUDGING: Duration = Duration::from_secs(5);
+/// Events read and judged together; their bodies are in memory at once.
+const CHUNK: usize = 64;
 /// The most examples of one thing.
 const EXAMPLES: usize = 20;
 /// How often the plan is made anew because an order moved in the same moment.
@@ -155,12 +157,15 @@ impl Replays {
         Ok(sample)
     }
 
+    /// Judges them, the oldest first, some at a time: on SQLite a transaction keeps the recorder waiting. An order whose
+    /// events are in two of them is judged twice by how it stands, and counted once.
     async fn examine(
         &self,
         plan: &mut Plan,
         candidates: &[Candidate],
         rules: &Rules,
     ) -> Result<(), StoreError> {
+        let began = Instant::now();
         let ids: Vec<EventId> = candidates
             .iter()
             .filter(|one| {
@@ -169,52 +174,100 @@ impl Replays {
             })
             .map(|one| EventId::from_text(&*one.id))
             .collect();
-        let registry = self.registry.load_full();
-        let mut readable: Vec<(Arc<Event>, Reading)> = Vec::new();
-        let mut bytes = 0_usize;
+        let mut changes = BTreeMap::new();
         for chunk in ids.chunks(CHUNK) {
-            let mut events = Vec::with_capacity(chunk.len());
-            for read in self.store.events_by_id(chunk).await? {
-                match read {
-                    Ok(event) => events.push(event),
-                    Err(unreadable) => {
-                        plan.examined = plan.examined.saturating_add(1);
-                        plan.fails(unreadable.id, unreadable.reason);
-                    }
-                }
-            }
-            events.sort_by(|one, other| one.id.cmp(&other.id));
-            for event in events {
-                bytes = bytes.saturating_add(event.bytes());
-                plan.examined = plan.examined.saturating_add(1);
-                match registry.read(&event) {
-                    Ok(reading) => readable.push((event, reading)),
-                    Err(reason) => plan.fails(event.id.clone(), reason),
-                }
-            }
-            if bytes > SAMPLE_BYTES {
+            if began.elapsed() > JUDGING {
                 break;
             }
+            let readable = self.read(plan, chunk).await?;
+            let items: Vec<Item<'_>> = readable
+                .iter()
+                .map(|(event, reading)| Item { event, reading })
+                .collect();
+            self.judge(plan, &mut changes, &items).await?;
         }
-        let items: Vec<Item<'_>> = readable
-            .iter()
-            .map(|(event, reading)| Item { event, reading })
-            .collect();
+        plan.changes(changes.into_values().collect());
+        Ok(())
+    }
+
+    /// Reads events with today's mapping.
+    async fn read(&self, plan: &mut Plan, ids: &[EventId]) -> Result<Vec<(Arc<Event>, Reading)>, StoreError> {
+        let registry = self.registry.load_full();
+        let mut events = Vec::with_capacity(ids.len());
+        for read in self.store.events_by_id(ids).await? {
+            plan.examined = plan.examined.saturating_add(1);
+            match read {
+                Ok(event) => events.push(event),
+                Err(unreadable) => plan.fails(unreadable.id, unreadable.reason),
+            }
+        }
+        events.sort_by(|one, other| one.id.cmp(&other.id));
+        let mut readable = Vec::with_capacity(events.len());
+        for event in events {
+            match registry.read(&event) {
+                Ok(reading) => readable.push((event, reading)),
+                Err(reason) => plan.fails(event.id.clone(), reason),
+            }
+        }
+        Ok(readable)
+    }
+
+    /// What would become of `items`. They are halved around one that the database itself refuses.
+    async fn judge(
+        &self,
+        plan: &mut Plan,
+        changes: &mut BTreeMap<OrderKey, OrderChange>,
+        items: &[Item<'_>],
+    ) -> Result<(), StoreError> {
+        let mut waiting = vec![items];
         let mut tries = 1;
-        loop {
+        while let Some(items) = waiting.pop() {
             let mut tx = self.store.begin().await?;
             // Never committed: whatever was locked or recorded for it is forgotten.
-            match preview(&mut tx, &items, &self.policy, self.clock.now()).await {
-                Ok(found) => {
+            match (
+                preview(&mut tx, items, &self.policy, self.clock.now()).await,
+                items,
+            ) {
+                (Ok(found), _) => {
                     for applied in &found.applied {
                         plan.counts(applied.outcome.as_str());
                     }
-                    plan.changes(found.changes);
-                    return Ok(());
+                    for change in found.changes {
+                        merge(changes, change);
+                    }
                 }
-                Err(ApplyError::Contended) if tries < TRIES => tries += 1,
-                Err(ApplyError::Contended) => return Err(StoreError::timed_out()),
-                Err(ApplyError::Store(error)) => return Err(error),
+                (Err(ApplyError::Store(error @ StoreError::Refused(_))), [one]) => {
+                    plan.fails(one.event.id.clone(), error.to_string());
+                }
+                (Err(ApplyError::Store(StoreError::Refused(_))), _) => {
+                    let (first, second) = items.split_at(items.len().div_euclid(2));
+                    waiting.extend([second, first]);
+                }
+                (Err(ApplyError::Contended), _) if tries < TRIES => {
+                    tries += 1;
+                    waiting.push(items);
+                }
+                (Err(ApplyError::Contended), _) => return Err(StoreError::timed_out()),
+                (Err(ApplyError::Store(error)), _) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// From how the order stands to where it ends.
+fn merge(changes: &mut BTreeMap<OrderKey, OrderChange>, change: OrderChange) {
+    match changes.entry(change.order.clone()) {
+        Entry::Vacant(vacant) => {
+            vacant.insert(change);
+        }
+        Entry::Occupied(mut known) => {
+            let known = known.get_mut();
+            known.after = change.after;
+            for code in change.attention {
+                if !known.attention.contains(&code) {
+                    known.attention.push(code);
+                }
             }
         }
     }

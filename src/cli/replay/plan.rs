@@ -102,7 +102,18 @@ pub(super) fn show(out: &mut Output, answer: &Value) -> anyhow::Result<()> {
         plan.examined,
         ends.join(", ")
     ))?;
-    out.line(&format!("orders that would change: {}", plan.orders_changed))?;
+    let among = if plan.examined < plan.would_publish {
+        format!(
+            " by these {} alone; what the rest would do is not known",
+            plan.examined
+        )
+    } else {
+        String::new()
+    };
+    out.line(&format!(
+        "orders that would change: {}{among}",
+        plan.orders_changed
+    ))?;
     if !plan.orders.is_empty() {
         let mut table = Table::new(["order", "now", "then", "needs a human"]);
         for order in &plan.orders {

@@ -120,6 +120,25 @@ async fn audit(fresh: &FreshStore) -> Vec<String> {
 }
 
 on_both_stores! {
+    async fn a_dry_run_goes_on_past_what_the_database_refuses(fresh) {
+        let (api, senders) = (api(&fresh), Senders::new());
+        for n in 1..=5 {
+            store_unmapped(&fresh, paid(&senders, n)).await;
+        }
+        let refusing = if fresh.is_postgres() {
+            fresh.by_hand("create function refuse() returns trigger language plpgsql as \
+                $$ begin raise exception 'odd' using errcode = 'check_violation'; end $$").await.unwrap();
+            "create trigger odd before insert on facts for each row when (new.order_id = 'O-3') execute function refuse()"
+        } else {
+            "create trigger odd before insert on facts when new.order_id = 'O-3' begin select raise(abort, 'odd'); end"
+        };
+        fresh.by_hand(refusing).await.unwrap();
+        let plan = said(&post(&api, OPERATOR, "k1", "/v1/replays", &json!({"filter": {}, "dry_run": true})).await);
+        assert_eq!((&plan["examined"], &plan["orders_changed"]), (&json!(5), &json!(4)), "{plan}");
+        assert_eq!(plan["outcomes"], json!({"applied": 4, "failing": 1}));
+        assert_eq!(plan["failing"][0]["reason"], "store refuses the data");
+    }
+
     async fn a_dry_run_shows_what_a_new_mapping_would_change_and_writes_nothing(fresh) {
         let (api, senders) = (api(&fresh), Senders::new());
         store_applied(&fresh, &paid(&senders, 1)).await;
