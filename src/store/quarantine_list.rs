@@ -23,7 +23,9 @@ const WHOLE: &str = "select id, provider, account, reason, detail, received_at, 
 const PAGE: &str = "id in (select id from (select id, row_number() over (order by id) as place, \
     sum(bytes) over (order by id) as total from quarantine where merchant = ";
 
-const RELEASE: &str = "delete from quarantine where id in (";
+/// Locked in one order: two calls may let go of the same ones.
+const RELEASE: &str = "delete from quarantine where id in (select id from quarantine where id in (";
+const RELEASED: (&str, &str) = (") order by id for update)", "))");
 
 /// Which refused notifications. Absent parts do not restrict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -175,13 +177,14 @@ impl Store {
             return Ok(0);
         }
         let mut tx = self.begin().await?;
+        let in_order = tx.pick(RELEASED.0, RELEASED.1);
         let released = on_tx!(&mut tx, |conn| {
             let mut sql = QueryBuilder::new(RELEASE);
             let mut list = sql.separated(", ");
             for id in ids {
                 list.push_bind(id);
             }
-            sql.push(")");
+            sql.push(in_order);
             sql.build().execute(conn).await.map(|done| done.rows_affected())
         })?;
         tx.commit().await?;

@@ -102,6 +102,21 @@ on_both_stores! {
         assert!(audit[3].contains("quarantine.reverified") && audit[3].contains("\"verified\":301"), "{audit:?}");
     }
 
+    async fn of_calls_at_once_each_row_counts_for_one(fresh) {
+        let (api, senders) = (api(&fresh, &signed::accounts()), Senders::new());
+        let night: Vec<_> = (0..300).map(|n| refused("wechatpay/shop-cn", &genuine(&senders, n), 0, "s")).collect();
+        for part in night.chunks(100) {
+            fresh.store.quarantine(part).await.unwrap();
+        }
+        let wish = json!({"reason": "the key is there now"});
+        let keys = ["k1", "k2", "k3", "k4"];
+        let tallies = futures_util::future::join_all(keys.map(|key| reverify(&api, key, &wish))).await;
+        let sum = |name: &str| tallies.iter().map(|tally| tally[name].as_i64().unwrap()).sum::<i64>();
+        assert_eq!((sum("verified"), sum("refused")), (300, 0), "{tallies:?}");
+        assert_eq!(fresh.number("select count(*) from events").await, 300);
+        assert_eq!(fresh.number("select count(*) from quarantine").await, 0);
+    }
+
     async fn one_key_is_one_run(fresh) {
         let (api, senders) = (api(&fresh, &signed::accounts()), Senders::new());
         fresh.store.quarantine(&[refused("wechatpay/shop-cn", &genuine(&senders, 1), 0, "s")]).await.unwrap();
