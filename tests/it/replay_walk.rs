@@ -89,9 +89,9 @@ on_both_stores! {
     async fn a_look_goes_by_the_index_of_one_merchants_events(fresh) {
         stored(&fresh, [paid(&Senders::new(), 1)]).await;
         many(&fresh, 20_000, "another").await;
-        many(&fresh, 2_000, "default").await;
+        many(&fresh, 20_000, "default").await;
         fresh.by_hand("analyze events").await.unwrap();
-        let (from, end) = (Place { position: 0, id: "00-default-1000100".to_owned() }, Place { position: 0, id: "1".to_owned() });
+        let (from, end) = (Place { position: 0, id: "00-default-1000100".to_owned() }, Place { position: 0, id: "00-default-1001000".to_owned() });
         for filter in [ReplayFilter::default(), payments(), ReplayFilter { outcome: Some("applied".to_owned()), ..ReplayFilter::default() }] {
             let plan = fresh.store.explain_replay_look("default", &filter, (&from, Some(&end))).await.unwrap();
             let uses = plan.iter().filter(|line| line.contains("events_by_merchant")).count();

@@ -285,7 +285,7 @@ on_both_stores! {
         let told = "select outcome || ': ' || reason from event_outcomes";
         let told = fresh.texts(told).await;
         assert_eq!(told, ["attention: genuine, but it cannot be understood: the order id is longer than 255 bytes; \
-            nothing was applied"]);
+            nothing was applied (order order-odd, trade trade-odd, 88.88 CNY)"]);
         assert_eq!(fresh.number("select count(*) from attention where code = 'event_unreadable' and state = 'open'").await, 1);
         for table in ["dead_letters", "orders", "facts", "outbox"] {
             assert_eq!(fresh.number(&format!("select count(*) from {table}")).await, 0, "{table}");
