@@ -6,6 +6,7 @@
 //! answers 503, and migrates as soon as it can.
 
 mod flows;
+mod public;
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +15,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use secrecy::ExposeSecret as _;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -22,12 +22,11 @@ use crate::api::{self, ApiState, Readiness, Sampler, Tokens};
 use crate::broker::BrokerError;
 use crate::config::{Config, ServerConfig, TokenFileError, local_tokens};
 use crate::event::new_id;
-use crate::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
 use crate::listener::{Listener, ListenerOptions};
 use crate::provider::Registry;
 use crate::replay::{Driver, Replays};
 use crate::retention::Retention;
-use crate::store::outbox::{Bell, Handoff};
+use crate::store::outbox::Bell;
 use crate::store::{DaemonLock, DaemonLockError, Store, StoreError, StoreOptions};
 use crate::telemetry::{Health, Metrics};
 use crate::time::Clock;
@@ -146,12 +145,7 @@ impl App {
 
         // The private listener is in every process: each is asked how it is.
         let serves_calls = roles.contains(&Role::Api);
-        let known = if serves_calls {
-            local_tokens(&config)?
-        } else {
-            Vec::new()
-        };
-        let tokens = Tokens::new(&known);
+        let tokens = tokens(&config, serves_calls)?;
         let keys = api::keys(&store, config.retention.idempotency, &private.tasks);
         let (policy, bell) = (flows::policy(&config), Bell::default());
         let replays = Replays::new(
@@ -199,7 +193,7 @@ impl App {
         let handoff = flows::start(&config, roles, &shared, &flows)?;
 
         let notify_addr = if roles.contains(&Role::Ingress) {
-            Some(receive(&config, &shared, handoff, &public).await?)
+            Some(public::receive(&config, &shared, handoff, &public).await?)
         } else {
             None
         };
@@ -266,46 +260,13 @@ impl App {
     }
 }
 
-/// Starts the public side: the listener and, behind it, recorder and quarantine. Gives where providers call.
-async fn receive(
-    config: &Config,
-    shared: &flows::Shared<'_>,
-    handoff: Option<mpsc::Sender<Handoff>>,
-    public: &Stage,
-) -> Result<SocketAddr, StartError> {
-    let (server, clock) = (&config.server, shared.clock);
-    let recording = shared.store.dedicated(&StoreOptions {
-        max_connections: config.recorder.writers.saturating_add(SPARE_CONNECTIONS),
-        statement_timeout: server.ack_deadline,
-        ..store_options(config)
-    });
-    let quarantine = Quarantine::start(shared.store.clone(), &public.tasks);
-    let recorder = Recorder::start(
-        recording,
-        RecorderOptions {
-            handoff,
-            ..recorder_options(config, shared.process)
-        },
-        quarantine.clone(),
-        clock.clone(),
-        &public.tasks,
-    );
-    let ingress = Ingress::new(
-        Arc::clone(shared.registry),
-        recorder,
-        quarantine,
-        server.clone(),
-        clock.clone(),
-        Arc::clone(shared.health),
-    );
-    let (noting, stop) = (ingress.key_uses.clone(), public.stop.clone());
-    public.tasks.spawn(noting.run(shared.store.clone(), stop));
-    let notify = bind(server.notify_addr, server, server.max_connections).await?;
-    let addr = address(&notify, server.notify_addr)?;
-    public
-        .tasks
-        .spawn(notify.serve(ingress.router(), public.stop.clone()));
-    Ok(addr)
+/// Who may ask; where no calls are served nobody does, and no token is made.
+fn tokens(config: &Config, serves_calls: bool) -> Result<Tokens, TokenFileError> {
+    if serves_calls {
+        return Ok(Tokens::new(&local_tokens(config)?));
+    }
+    tracing::info!("without the role `api` this process answers no command and no call, only how it is");
+    Ok(Tokens::new(&[]))
 }
 
 fn store_options(config: &Config) -> StoreOptions {
@@ -313,14 +274,6 @@ fn store_options(config: &Config) -> StoreOptions {
         max_connections: config.store.max_connections,
         acquire_timeout: config.store.acquire_timeout,
         ..StoreOptions::default()
-    }
-}
-
-fn recorder_options(config: &Config, process: &str) -> RecorderOptions {
-    RecorderOptions {
-        batch: usize::try_from(config.recorder.batch).unwrap_or(usize::MAX),
-        writers: usize::try_from(config.recorder.writers).unwrap_or(usize::MAX),
-        ..RecorderOptions::new(config.server.ack_deadline, process)
     }
 }
 

@@ -81,7 +81,7 @@ impl<T: DeserializeOwned + Send> Operation<T> {
         let value = document(&bytes)?;
         let fingerprint = fingerprint(&scope.method, &scope.path, Some(&value))
             .map_err(|problem| Problem::validation(problem.to_string()))?;
-        let body = match T::deserialize(value) {
+        let body = match serde_path_to_error::deserialize(value) {
             Ok(body) => body,
             // A used key says more than what is wrong with this body: the caller has mixed up two calls.
             Err(_) if matches!(state.keys.is_reuse(&scope, &fingerprint).await, Ok(true)) => {
@@ -93,6 +93,7 @@ impl<T: DeserializeOwned + Send> Operation<T> {
             scope,
             fingerprint,
             effect: Effect::None,
+            is_long: false,
         };
         Ok(Self { operator, body, call })
     }
@@ -148,6 +149,12 @@ impl<T> Operation<T> {
         response
     }
 
+    /// It may take seconds: it waits for its turn among others of that kind.
+    pub(super) fn long(mut self) -> Self {
+        self.call.is_long = true;
+        self
+    }
+
     /// Carries it out in several transactions, each harmless to repeat; the work leaves the last one open.
     pub(super) async fn once_in_steps<W>(self, state: &ApiState, work: W) -> Response
     where
@@ -174,6 +181,7 @@ pub fn keys(store: &Store, expiry: Duration, tasks: &TaskTracker) -> Keys {
         Store::Postgres(pool) => {
             let most = pool.options().get_max_connections();
             options.at_once = usize::try_from(most / 2).unwrap_or(options.at_once);
+            options.long_at_once = options.at_once.div_euclid(4);
             Pool::Postgres(pool.clone())
         }
         Store::Sqlite(pools) => Pool::Sqlite(pools.writer.clone()),

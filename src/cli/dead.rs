@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Subcommand;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -115,7 +116,8 @@ impl Redrive {
         let mut all = 0_u64;
         loop {
             let body = json!({ "filter": filter, "reason": self.reason });
-            let answer = client.post(&["dead-letters", "redrive"], &body).await?;
+            let answer = client.post(&["dead-letters", "redrive"], &body).await;
+            let answer = answer.with_context(|| format!("redriven {all} before this"))?;
             let tally: Tally = Deserialize::deserialize(&answer)?;
             all = all.saturating_add(tally.redriven);
             if tally.remaining == 0 || tally.until.is_none() {

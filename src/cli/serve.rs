@@ -58,7 +58,7 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
     tracing::info!("draining; a second signal ends at once");
     tokio::select! {
         () = app.shutdown() => {
-            tracing::info!("ended: what was taken is answered and stored");
+            tracing::info!("ended");
             Ok(ExitCode::SUCCESS)
         }
         _ = terminate.recv() => Ok(ExitCode::FAILURE),

@@ -15,6 +15,7 @@ use super::failure::{MISUSED, code};
 use super::listing::or_dash;
 use super::output::Output;
 use crate::event::Money;
+use crate::event::text::printable;
 
 /// How long the server may keep a request that finds nothing: less than the client's patience.
 const WAIT: &str = "10";
@@ -105,7 +106,7 @@ async fn follow(
             writeln!(
                 std::io::stderr(),
                 "to go on from here: --after {}",
-                page.next_cursor
+                printable(&page.next_cursor)
             )?;
             return Ok(());
         }

@@ -27,6 +27,8 @@ pub(super) struct Watch {
     globals: Globals,
     ticks: Interval,
     judge: Judge,
+    /// What runs, whatever the files say by now.
+    started: Settings,
 }
 
 /// What the files said at one look, or why they cannot be used.
@@ -56,6 +58,7 @@ impl Watch {
         Self {
             globals,
             ticks,
+            started: in_force.settings,
             judge: Judge::new(in_force),
         }
     }
@@ -96,7 +99,11 @@ impl Watch {
                 app.reload(registry);
                 tracing::info!("accounts and keys were read again");
                 if seen.settings != self.judge.in_force.settings {
-                    tracing::warn!("other settings have changed: they take effect at the next start");
+                    if seen.settings == self.started {
+                        tracing::info!("the other settings are again those that run");
+                    } else {
+                        tracing::warn!("other settings have changed: they take effect at the next start");
+                    }
                 }
                 "ok"
             }

@@ -21,6 +21,8 @@ pub struct Options {
     /// How many calls are carried out at the same time. Each holds a connection of the pool, perhaps waiting for
     /// a row that all of them change: leave some to others. The rest wait for their turn.
     pub at_once: usize,
+    /// How many of them may be long ones ([`super::Call::is_long`]): those must not take every turn.
+    pub long_at_once: usize,
     /// How long a call waits for its turn before it is told to come again.
     pub turn_timeout: Duration,
 }
@@ -33,6 +35,7 @@ impl Default for Options {
             max_answer: 256 * 1024,
             pace: (50, 200),
             at_once: 8,
+            long_at_once: 2,
             turn_timeout: Duration::from_secs(5),
         }
     }

@@ -46,6 +46,9 @@ macro_rules! on {
     };
 }
 
+/// What a call holds while it is carried out; a long one holds a permit of each kind.
+pub(super) type Turn<'a> = (Option<SemaphorePermit<'a>>, SemaphorePermit<'a>);
+
 /// The keys of one service.
 #[derive(Clone, Debug)]
 pub struct Keys {
@@ -53,6 +56,7 @@ pub struct Keys {
     options: Options,
     pace: std::sync::Arc<Pace>,
     turns: std::sync::Arc<Semaphore>,
+    long_turns: std::sync::Arc<Semaphore>,
     pub(super) tasks: TaskTracker,
 }
 
@@ -61,11 +65,13 @@ impl Keys {
     pub fn new(pool: Pool, options: Options, tasks: TaskTracker) -> Self {
         let pace = std::sync::Arc::new(Pace::new(options.pace.0, options.pace.1));
         let turns = std::sync::Arc::new(Semaphore::new(options.at_once.max(1)));
+        let long_turns = std::sync::Arc::new(Semaphore::new(options.long_at_once.max(1)));
         Self {
             pool,
             options,
             pace,
             turns,
+            long_turns,
             tasks,
         }
     }
@@ -79,9 +85,16 @@ impl Keys {
     }
 
     /// Waits until one more call may use a connection; `None`: not in time.
-    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        let turn = tokio::time::timeout(self.options.turn_timeout, self.turns.acquire()).await;
-        turn.ok().and_then(Result::ok)
+    pub(super) async fn turn(&self, is_long: bool) -> Option<Turn<'_>> {
+        let turn = async {
+            let long = if is_long {
+                Some(self.long_turns.acquire().await.ok()?)
+            } else {
+                None
+            };
+            Some((long, self.turns.acquire().await.ok()?))
+        };
+        tokio::time::timeout(self.options.turn_timeout, turn).await.ok()?
     }
 
     /// Claims the key for one attempt. A commit of its own: no racer waits on it, and none holds a connection

@@ -47,6 +47,8 @@ pub struct Call {
     pub fingerprint: [u8; 32],
     /// Whether it does something outside the database.
     pub effect: Effect,
+    /// Whether it may take seconds rather than milliseconds.
+    pub is_long: bool,
 }
 
 /// The end of a call: stored with its write, replayed from then on. A final refusal is an answer too.
@@ -186,7 +188,7 @@ where
     F: Future<Output = Result<(T::Tx, Answer), Undone<T::Error>>> + Send,
 {
     // Before the claim: whoever gets no turn leaves nothing behind.
-    let Some(_turn) = keys.turn().await else {
+    let Some(_turn) = keys.turn(call.is_long).await else {
         return Err((Refusal::Unavailable, Some(Duration::from_secs(1))));
     };
     let claim = keys

@@ -2,8 +2,8 @@
 //!
 //! Only raw bytes are looked at: a form or JSON extractor would decode what is signed as it was sent. Verifying
 //! runs right here and not on a blocking thread: it takes some 20 µs, which is what the hop would cost, and
-//! the number in flight is limited. What is refused is logged once, by event field and reason, never with what
-//! was sent.
+//! the number in flight is limited. What is refused is logged by account and reason, as far as there are not too
+//! many lines, never with what was sent.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

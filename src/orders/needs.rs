@@ -264,10 +264,8 @@ fn paid_twice(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need> {
         .zip(&judged.trades)
         .filter(|(_, of_trade)| of_trade.counts)
         .filter_map(|(trade, _)| {
-            // One that was held has paid the order since it was accepted.
-            let paid = trade.first(FactKind::PaymentSucceeded)?;
-            let since = trade.first(FactKind::PaymentAccepted).unwrap_or(paid);
-            Some((since.seq, trade, trade.payment()?))
+            let known = trade.first(FactKind::PaymentSucceeded)?;
+            Some((known.seq, trade, trade.payment()?))
         })
         .collect();
     counted.sort_by_key(|(seq, ..)| *seq);
@@ -282,8 +280,7 @@ fn paid_twice(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need> {
             about.payment(
                 AttentionCode::PaidTwice,
                 format!(
-                    "the order was paid already by {}, and again by {} with {paid}: both are booked, one is owed \
-                     back",
+                    "the order is paid by {}, and by {} with {paid} too: both are booked, one is owed back",
                     About(first).name(),
                     about.name()
                 ),

@@ -6,7 +6,7 @@
 //! Processes need not have the same configuration. One that does not declare the replay's queue gives the lease up,
 //! says why in the replay and rests, so that another may go on; if none can, the replay waits. An account that this
 //! process does not know is left to others in the same way, but not for ever, since accounts come to an end: when
-//! nobody has gone on within [`REST`], what came to it is refused. Where there can be no other process (SQLite) that
+//! nobody has gone on within minutes, what came to it is refused. Where there can be no other process (SQLite) that
 //! is at once.
 
 use std::collections::{BTreeSet, HashMap};
@@ -31,7 +31,7 @@ const IDLE: Duration = Duration::from_millis(500);
 /// Leases are renewed so often; they hold several times as long.
 const RENEW: Duration = Duration::from_secs(3);
 /// How long a replay rests that has a trouble of its own.
-pub(super) const REST: Duration = Duration::from_secs(30);
+const REST: Duration = Duration::from_secs(30);
 /// How long the store may take to count or to find a page: less than a lease holds, or two processes would take
 /// the replay from each other for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -163,6 +163,10 @@ impl Driver {
         let left = self.left.keys().map(String::as_str);
         let leased = self.replays.store.lease_replays(&self.process, left).await?;
         self.driven.retain(|id, _| leased.contains(id));
+        self.left.retain(|_, until| *until > Instant::now());
+        let kept = (&self.driven, &self.left);
+        self.nobodys
+            .retain(|id, _| kept.0.contains_key(id) || kept.1.contains_key(id));
         for id in leased {
             // A new one begins with one tick's worth.
             let moved = Instant::now().checked_sub(TICK).unwrap_or_else(Instant::now);

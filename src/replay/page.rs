@@ -2,11 +2,15 @@
 //! know.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use super::driver::REST;
 use super::{Replays, Rules};
 use crate::store::StoreError;
 use crate::store::replays::{Candidate, Held, Judged, What};
+
+/// How long a process that knows an account may be away (a rolling restart) before what came to that account is
+/// refused.
+const ABSENCE: Duration = Duration::from_mins(5);
 
 impl Replays {
     /// The next page, judged by today's rules; or what in it this process does not know and another may. `nobodys`:
@@ -36,7 +40,7 @@ impl Replays {
             .map(|(provider, account)| (provider.to_owned(), account.to_owned()));
         let strangers: BTreeSet<(String, String)> = strangers.collect();
         if !strangers.is_empty() {
-            let asked = !store.is_shared() || held.waited.is_some_and(|waited| waited >= REST);
+            let asked = !store.is_shared() || held.waited.is_some_and(|waited| waited >= ABSENCE);
             if asked {
                 nobodys.extend(strangers);
             } else if let Some(stranger) = strangers.difference(nobodys).next() {

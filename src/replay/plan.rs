@@ -31,7 +31,7 @@ const JUDGING: Duration = Duration::from_secs(5);
 const CHUNK: usize = 64;
 /// The most examples of one thing.
 const EXAMPLES: usize = 20;
-/// How often the plan is made anew because an order moved in the same moment.
+/// How often some of it is judged anew because an order moved in the same moment.
 const TRIES: u32 = 3;
 
 /// What would be done.

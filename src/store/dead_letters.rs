@@ -138,14 +138,14 @@ impl Store {
         Ok(found)
     }
 
-    /// How many there are after `after` and up to `last`.
+    /// How many events have one after `after` and up to `last`.
     pub async fn count_open_dead_letters(
         &self,
         filter: &LetterFilter,
         (after, last): (&str, &str),
     ) -> Result<i64, StoreError> {
         let found = on_pool!(self, |pool| {
-            let mut sql = QueryBuilder::new("select count(*)");
+            let mut sql = QueryBuilder::new("select count(distinct l.event_id)");
             filter.open(&mut sql);
             sql.push(" and l.id > ").push_bind(after);
             sql.push(" and l.id <= ").push_bind(last);

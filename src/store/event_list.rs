@@ -18,14 +18,14 @@ use super::{Store, StoreError, on_pool};
 use crate::event::{EventId, Money, ProviderName};
 use crate::time::Timestamp;
 
-const SELECT: &str = "select e.id, e.event_key, e.provider, e.account, e.merchant, e.type, \
+const COLUMNS: &str = "select e.id, e.event_key, e.provider, e.account, e.merchant, e.type, \
     e.provider_event_type, e.order_id, e.trade_id, e.refund_id, e.amount, e.currency, e.occurred_at, \
     e.received_at, o.outcome, o.reason as outcome_reason, \
-    (select count(*) from deliveries d where d.event_id = e.id) as duplicates \
-    from events e left join event_outcomes o on o.event_id = e.id where e.merchant = ";
-
-const IDS: &str =
-    "select e.id from events e left join event_outcomes o on o.event_id = e.id where e.merchant = ";
+    (select count(*) from deliveries d where d.event_id = e.id) as duplicates";
+const OF_EVENTS: &str = " from events e left join event_outcomes o on o.event_id = e.id where e.merchant = ";
+/// SQLite joins in the order that a cross join is written in.
+const OF_OUTCOMES: &str =
+    " from event_outcomes o cross join events e where e.id = o.event_id and e.merchant = ";
 
 /// In [`EventFilter::outcome`]: the events that have none yet.
 pub const UNFINISHED: &str = "none";
@@ -123,35 +123,10 @@ impl Store {
         before: Option<&EventId>,
         limit: i64,
     ) -> Result<Vec<EventView>, StoreError> {
-        let kinds = if filter.speaks_of_kinds() {
-            Some(self.event_kinds(filter).await?)
-        } else {
-            None
-        };
+        let way = self.way(filter).await?;
         let rows: Vec<ViewRow> = on_pool!(self, |pool| {
-            let mut sql = QueryBuilder::new(SELECT);
-            sql.push_bind(&filter.merchant);
-            match &kinds {
-                None => narrow_to_page(&mut sql, filter, before),
-                Some(kinds) => {
-                    // The page of each kind is read from the index; together they hold the page of all.
-                    sql.push(" and e.id in (");
-                    for (n, kind) in kinds.iter().enumerate() {
-                        sql.push(if n == 0 {
-                            "select id from ("
-                        } else {
-                            " union all select id from ("
-                        });
-                        sql.push(IDS).push_bind(&filter.merchant);
-                        push_kind(&mut sql, kind);
-                        narrow_to_page(&mut sql, filter, before);
-                        sql.push(" order by e.id desc limit ").push_bind(limit);
-                        sql.push(") as of_kind");
-                    }
-                    sql.push(if kinds.is_empty() { "'')" } else { ")" });
-                }
-            }
-            sql.push(" order by e.id desc limit ").push_bind(limit);
+            let mut sql = QueryBuilder::new("");
+            select(&mut sql, filter, &way, before, limit);
             sql.build_query_as().fetch_all(pool).await
         })?;
         rows.into_iter().map(ViewRow::view).collect()
@@ -160,8 +135,9 @@ impl Store {
     /// One event as it is listed, if it is this merchant's.
     pub async fn event_view(&self, merchant: &str, id: &EventId) -> Result<Option<EventView>, StoreError> {
         let row: Option<ViewRow> = on_pool!(self, |pool| {
-            let mut sql = QueryBuilder::new(SELECT);
-            sql.push_bind(merchant)
+            let mut sql = QueryBuilder::new(COLUMNS);
+            sql.push(OF_EVENTS)
+                .push_bind(merchant)
                 .push(" and e.id = ")
                 .push_bind(id.as_str());
             sql.build_query_as().fetch_optional(pool).await
@@ -170,16 +146,99 @@ impl Store {
     }
 }
 
-/// [`narrow`], and below `before`.
-fn narrow_to_page<'a, DB>(sql: &mut QueryBuilder<DB>, filter: &'a EventFilter, before: Option<&'a EventId>)
-where
+/// By which index a page is found.
+#[derive(Debug)]
+enum Way {
+    /// A merchant's events, or those of one order, trade or key.
+    Events,
+    /// Those that ended so.
+    Outcomes,
+    /// Those of each of these kinds; together they hold the page of all.
+    Kinds(Vec<Kind>),
+}
+
+impl Store {
+    async fn way(&self, filter: &EventFilter) -> Result<Way, StoreError> {
+        let outcome = filter.outcome.as_deref().filter(|text| *text != UNFINISHED);
+        if filter.names_single() {
+            return Ok(Way::Events);
+        }
+        // Nearly all events are applied, so that a kind says more than that.
+        if outcome.is_some_and(|outcome| outcome != "applied" || !filter.speaks_of_kinds()) {
+            return Ok(Way::Outcomes);
+        }
+        if filter.speaks_of_kinds()
+            && let Some(kinds) = self.event_kinds(filter).await?
+        {
+            return Ok(Way::Kinds(kinds));
+        }
+        Ok(Way::Events)
+    }
+
+    /// How the database goes about a page. For tests.
+    pub async fn explain_events(&self, filter: &EventFilter) -> Result<Vec<String>, StoreError> {
+        let way = self.way(filter).await?;
+        Ok(match self {
+            Self::Postgres(pool) => {
+                let mut sql = QueryBuilder::new("explain ");
+                select(&mut sql, filter, &way, None, 50);
+                sql.build_query_scalar().fetch_all(pool).await?
+            }
+            Self::Sqlite(pools) => {
+                let mut sql = QueryBuilder::new("explain query plan ");
+                select(&mut sql, filter, &way, None, 50);
+                let rows: Vec<(i64, i64, i64, String)> =
+                    sql.build_query_as().fetch_all(&pools.reader).await?;
+                rows.into_iter().map(|(.., line)| line).collect()
+            }
+        })
+    }
+}
+
+/// One page: those below `before`, at most `limit`.
+fn select<'a, DB>(
+    sql: &mut QueryBuilder<DB>,
+    filter: &'a EventFilter,
+    way: &'a Way,
+    before: Option<&'a EventId>,
+    limit: i64,
+) where
     DB: Database,
     &'a str: Encode<'a, DB> + Type<DB>,
     String: Encode<'a, DB> + Type<DB>,
     i64: Encode<'a, DB> + Type<DB>,
 {
-    narrow(sql, filter);
-    push(sql, " and e.id < ", before.map(EventId::as_str));
+    sql.push(COLUMNS);
+    let id = match way {
+        Way::Events => {
+            sql.push(OF_EVENTS).push_bind(filter.merchant.as_str());
+            narrow(sql, filter);
+            "e.id"
+        }
+        Way::Outcomes => {
+            sql.push(OF_OUTCOMES).push_bind(filter.merchant.as_str());
+            narrow(sql, filter);
+            "o.event_id"
+        }
+        Way::Kinds(kinds) => {
+            sql.push(OF_EVENTS).push_bind(filter.merchant.as_str());
+            sql.push(" and e.id in (select '' as id");
+            for kind in kinds {
+                sql.push(" union all select id from (select e.id")
+                    .push(OF_EVENTS)
+                    .push_bind(filter.merchant.as_str());
+                push_kind(sql, kind);
+                narrow(sql, filter);
+                push(sql, " and e.id < ", before.map(EventId::as_str));
+                sql.push(" order by e.id desc limit ").push_bind(limit);
+                sql.push(") as of_kind");
+            }
+            sql.push(")");
+            "e.id"
+        }
+    };
+    push(sql, format!(" and {id} < "), before.map(EventId::as_str));
+    sql.push(format!(" order by {id} desc limit ")).push_bind(limit);
 }
 
 fn push_kind<'a, DB>(sql: &mut QueryBuilder<DB>, kind: &'a Kind)

@@ -11,10 +11,8 @@ use super::orders::OrderKey;
 use super::{Store, StoreError, Tx, on_pool};
 use crate::time::Timestamp;
 
-const ORDERS: &str = "select merchant, order_id, status, closed_by, currency, amount, paid, refunded, reversed, \
+pub(super) const ORDERS: &str = "select merchant, order_id, status, closed_by, currency, amount, paid, refunded, reversed, \
      version, parked_until, created_at, updated_at from orders where ";
-const PARKED: &str = "select parked_until from orders where merchant = $1 and order_id = $2 \
-     and parked_until is not null";
 const TRADES: &str = "select merchant, order_id, provider, account, trade_id, status, amount, refunded, currency, \
      paid_at from trades where ";
 const HISTORY: &str = "select merchant, order_id, at, event_id, fact, outcome, reason, status_before, status_after \
@@ -136,7 +134,7 @@ pub struct LedgerView {
 }
 
 #[derive(FromRow)]
-struct OrderRow {
+pub(super) struct OrderRow {
     merchant: String,
     order_id: String,
     status: String,
@@ -340,20 +338,6 @@ fn empty(head: OrderHead) -> OrderView {
     }
 }
 
-/// Which orders to list.
-#[derive(Clone, Debug, Default)]
-pub struct OrderFilter {
-    /// Only this merchant's.
-    pub merchant: String,
-    /// Only those that stand so; `parked`: those that wait for their registration, which are not listed
-    /// otherwise.
-    pub state: Option<String>,
-    /// Only those before this one: creation and id of the last order of the page before.
-    pub before: Option<(Timestamp, String)>,
-    /// At most so many.
-    pub limit: i64,
-}
-
 impl Store {
     /// One order; `None` too while it is parked.
     pub async fn order(&self, merchant: &str, order_id: &str) -> Result<Option<OrderView>, StoreError> {
@@ -363,43 +347,5 @@ impl Store {
         };
         let found = views(&mut Reader::Store(self), &[key]).await?;
         Ok(found.into_iter().find(|view| view.head.parked_until.is_none()))
-    }
-
-    /// Whether notifications of the order wait for its registration.
-    pub async fn is_parked(&self, merchant: &str, order_id: &str) -> Result<bool, StoreError> {
-        let found: Option<i64> = on_pool!(self, |pool| sqlx::query_scalar(PARKED)
-            .bind(merchant)
-            .bind(order_id)
-            .fetch_optional(pool)
-            .await)?;
-        Ok(found.is_some())
-    }
-
-    /// Orders, newest first.
-    pub async fn orders(&self, filter: &OrderFilter) -> Result<Vec<OrderHead>, StoreError> {
-        let parked = filter.state.as_deref() == Some("parked");
-        let rows: Vec<OrderRow> = on_pool!(self, |pool| {
-            let mut sql = QueryBuilder::new(ORDERS);
-            sql.push("merchant = ").push_bind(&filter.merchant);
-            sql.push(if parked {
-                " and parked_until is not null"
-            } else {
-                " and parked_until is null"
-            });
-            if let Some(state) = filter.state.as_ref().filter(|_| !parked) {
-                sql.push(" and status = ").push_bind(state);
-            }
-            if let Some((at, order_id)) = &filter.before {
-                sql.push(" and (created_at, order_id) < (")
-                    .push_bind(at.micros())
-                    .push(", ")
-                    .push_bind(order_id)
-                    .push(")");
-            }
-            sql.push(" order by created_at desc, order_id desc limit ")
-                .push_bind(filter.limit);
-            sql.build_query_as().fetch_all(pool).await
-        })?;
-        Ok(rows.into_iter().map(OrderHead::from).collect())
     }
 }

@@ -54,7 +54,7 @@ where
 {
     let filter = EnvFilter::try_new(&config.filter)?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
-    let discreet = FilterFn::new(|line| !may_tell_bodies(line));
+    let discreet = FilterFn::new(|line| !may_tell_bodies(line) && !is_small_talk(line));
     Ok(match config.format {
         LogFormat::Text => Box::new(
             lines
@@ -84,6 +84,11 @@ fn may_tell_bodies(line: &Metadata<'_>) -> bool {
     library
         && (*line.level() > Level::WARN
             || ["lapin::returned_messages", "lapin::channel", "lapin::channels"].contains(&target))
+}
+
+/// Postgres notices, at each start, that the migrations' table is there already.
+fn is_small_talk(line: &Metadata<'_>) -> bool {
+    line.target() == "sqlx::postgres::notice" && *line.level() > Level::WARN
 }
 
 /// Escapes each line as it is written.

@@ -49,7 +49,11 @@ const BELOW: &[&str] = &["time", "crash", "event", "config", "telemetry"];
 
 /// What may appear only in some modules, and why.
 const CONFINED: &[(&str, &[&str], &str)] = &[
-    ("sqlx", &["store", "idempotency"], "rows are the store's business"),
+    (
+        "sqlx",
+        &["store", "idempotency", "telemetry::logs"],
+        "rows are the store's business (and the log drops the library's notices)",
+    ),
     (
         "lapin",
         &["broker", "telemetry::logs"],

@@ -123,6 +123,7 @@ async fn parcel(
             key,
         },
         fingerprint: print,
+        is_long: false,
         effect: if outside { Effect::Outside } else { Effect::None },
     };
     let shared = service.clone();

@@ -34,7 +34,7 @@ import (
 const prefetch = 32
 
 const schema = `
-create table if not exists seen (
+create table if not exists taken (
   id text primary key,
   seen_at timestamptz not null default now()
 );
@@ -92,7 +92,7 @@ func ship(ctx context.Context, tx pgx.Tx, m *message) (string, error) {
 		return "ignored", nil
 	}
 	// The insert decides; nothing looks first.
-	tag, err := tx.Exec(ctx, "insert into seen (id) values ($1) on conflict do nothing", m.ID)
+	tag, err := tx.Exec(ctx, "insert into taken (id) values ($1) on conflict do nothing", m.ID)
 	if err != nil {
 		return "", err
 	}

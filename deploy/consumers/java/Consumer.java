@@ -32,7 +32,7 @@ public final class Consumer {
 
     private static final String SCHEMA =
             """
-            create table if not exists seen (
+            create table if not exists taken (
               id text primary key,
               seen_at timestamptz not null default now()
             );
@@ -108,7 +108,7 @@ public final class Consumer {
             return Verdict.IGNORED;
         }
         // The insert decides; nothing looks first.
-        if (run(db, "insert into seen (id) values (?) on conflict do nothing", message.id()) == 0) {
+        if (run(db, "insert into taken (id) values (?) on conflict do nothing", message.id()) == 0) {
             return Verdict.DUPLICATE;
         }
         String shipment = "insert into shipments (merchant, order_id) values (?, ?) on conflict do nothing";

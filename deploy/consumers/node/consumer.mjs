@@ -22,7 +22,7 @@ import pg from "pg";
 const PREFETCH = 32;
 
 const SCHEMA = `
-  create table if not exists seen (
+  create table if not exists taken (
     id text primary key,
     seen_at timestamptz not null default now()
   );
@@ -60,7 +60,7 @@ function read(content) {
 async function ship(db, { id, type, data }) {
   if (type !== "order.paid") return "ignored";
   // The insert decides; nothing looks first.
-  const noted = await db.query("insert into seen (id) values ($1) on conflict do nothing", [id]);
+  const noted = await db.query("insert into taken (id) values ($1) on conflict do nothing", [id]);
   if (noted.rowCount === 0) return "duplicate";
   await db.query("insert into shipments (merchant, order_id) values ($1, $2) on conflict do nothing", [
     data.merchant,

@@ -29,7 +29,7 @@ from pika.exceptions import AMQPError
 PREFETCH = 32
 
 SCHEMA = """
-create table if not exists seen (
+create table if not exists taken (
     id text primary key,
     seen_at text not null default current_timestamp
 ) strict;
@@ -79,7 +79,7 @@ def ship(db, message):
     if message["type"] != "order.paid":
         return "ignored"
     # The insert decides; nothing looks first.
-    if db.execute("insert into seen (id) values (?) on conflict do nothing", (message["id"],)).rowcount == 0:
+    if db.execute("insert into taken (id) values (?) on conflict do nothing", (message["id"],)).rowcount == 0:
         return "duplicate"
     data = message["data"]
     db.execute(

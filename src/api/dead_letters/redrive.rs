@@ -137,6 +137,7 @@ pub(in crate::api) async fn redrive_one(
 pub(in crate::api) async fn redrive(State(state): State<ApiState>, operation: Operation<Wish>) -> Response {
     let run = state.clone();
     operation
+        .long()
         .once_in_steps(&state, move |operator, wish| {
             let run = Run {
                 state: run,

@@ -14,7 +14,8 @@ use crate::api::auth::Reader;
 use crate::api::openapi::one_of;
 use crate::api::page::{Page, Params, Segment, Span};
 use crate::api::problem::Problem;
-use crate::store::view::{OrderFilter, OrderHead, OrderView};
+use crate::store::OrderFilter;
+use crate::store::view::{OrderHead, OrderView};
 use crate::time::Timestamp;
 
 const STATES: [&str; 9] = [

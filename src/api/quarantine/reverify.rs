@@ -70,6 +70,7 @@ struct Tally {
 pub(in crate::api) async fn reverify(State(state): State<ApiState>, operation: Operation<Wish>) -> Response {
     let run = state.clone();
     operation
+        .long()
         .once_in_steps(&state, move |operator, wish| {
             Run {
                 state: run,

@@ -56,6 +56,7 @@ struct Told<'a> {
 pub(in crate::api) async fn begin(State(state): State<ApiState>, operation: Operation<Wish>) -> Response {
     let run = state.clone();
     operation
+        .long()
         .once_in_steps(&state, move |operator, wish| {
             let (filter, how) = wish.parts();
             let asked = Asked {

@@ -112,20 +112,26 @@ pub(super) async fn end_as_dead(
     error: &str,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    on_tx!(&mut *tx, |conn| sqlx::query(BURY_OUTCOME)
-        .bind(id.as_str())
-        .bind(error)
-        .bind(now.micros())
-        .execute(conn)
-        .await
-        .map(drop))?;
-    if let Tx::Postgres(pg) = tx {
-        sqlx::query(LOCK_OUTCOME)
+    loop {
+        on_tx!(&mut *tx, |conn| sqlx::query(BURY_OUTCOME)
             .bind(id.as_str())
-            .execute(&mut **pg)
+            .bind(error)
+            .bind(now.micros())
+            .execute(conn)
+            .await
+            .map(drop))?;
+        let Tx::Postgres(pg) = tx else {
+            return Ok(());
+        };
+        let locked = sqlx::query(LOCK_OUTCOME)
+            .bind(id.as_str())
+            .fetch_optional(&mut **pg)
             .await?;
+        // A redrive that held it has taken it back meanwhile: then ours is not there yet.
+        if locked.is_some() {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 /// What follows its outcome: its rows, its dead letter and what a human is told. `embedded`: no publish is owed.

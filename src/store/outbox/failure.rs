@@ -156,6 +156,10 @@ impl Failure<'_> {
             .bind(self.row)
             .fetch_optional(conn)
             .await)?;
+        if so_far.is_none() && self.row != self.about.id.as_str() {
+            // Its replay was cancelled, or another process has sent it.
+            return Ok(Some(Failed::Retry(now)));
+        }
         let (kind, attempts) = so_far.unwrap_or_default();
         let expected = count_of(attempts).saturating_add(1);
         let last = expected >= self.policy.max_attempts;
@@ -165,7 +169,7 @@ impl Failure<'_> {
             lock_rows_of(tx, std::slice::from_ref(self.about.id)).await?;
         }
         let Some(attempts) = self.one_more(tx, now).await? else {
-            // Its replay was cancelled.
+            // The same, in this very moment.
             return Ok((!last || resend).then_some(Failed::Retry(now)));
         };
         let exhausted = attempts >= self.policy.max_attempts;

@@ -6,6 +6,7 @@
 use sqlx::{Database, Encode, FromRow, QueryBuilder, Type};
 
 use super::{Place, ReplayFilter, What};
+use crate::event::EventId;
 use crate::store::event_list::{EventFilter, narrow};
 use crate::store::{Store, StoreError, Tx, on_pool, on_tx};
 
@@ -173,8 +174,7 @@ impl Store {
 /// Ids of events begin with the millisecond of their arrival: what came before `since` need not be looked at.
 pub(super) fn first_place(what: What, filter: &ReplayFilter, after: &Place) -> Option<Place> {
     let since = filter.since.filter(|_| what == What::Events)?;
-    let millis = u64::try_from(since.micros()).ok()?.div_euclid(1000);
-    let id = format!("{:08x}-{:04x}", millis >> 16, millis & 0xffff);
+    let id = EventId::least(since);
     (id > after.id).then_some(Place { position: 0, id })
 }
 

@@ -98,6 +98,13 @@ fn alive(leader: u32) -> bool {
     })
 }
 
+/// Whether a process has `folder` as its working directory.
+fn works_in(folder: &Path) -> bool {
+    let processes = fs::read_dir("/proc").expect("/proc");
+    let mut folders = processes.filter_map(|process| fs::read_link(process.ok()?.path().join("cwd")).ok());
+    folders.any(|cwd| cwd == folder)
+}
+
 impl Drop for Group {
     fn drop(&mut self) {
         self.kill();
@@ -204,9 +211,15 @@ impl PrivatePostgres {
         }
     }
 
-    /// `kill -9` of the whole server.
+    /// `kill -9` of the whole server. Each backend is a session of its own, and one that has not yet noticed that the
+    /// postmaster is gone holds the shared memory against the next one.
     pub(crate) fn kill(&mut self) {
         self.process = None;
+        let until = Instant::now() + PATIENCE;
+        while works_in(&self.data()) {
+            assert!(Instant::now() < until, "a backend does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Its port.

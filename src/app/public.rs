@@ -1,0 +1,62 @@
+//! The public side: the listener that providers call and, behind it, recorder and quarantine.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::{SPARE_CONNECTIONS, Stage, StartError, address, bind, flows, store_options};
+use crate::config::Config;
+use crate::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
+use crate::store::StoreOptions;
+use crate::store::outbox::Handoff;
+
+/// Starts the public side: the listener and, behind it, recorder and quarantine. Gives where providers call.
+pub(super) async fn receive(
+    config: &Config,
+    shared: &flows::Shared<'_>,
+    handoff: Option<mpsc::Sender<Handoff>>,
+    public: &Stage,
+) -> Result<SocketAddr, StartError> {
+    let (server, clock) = (&config.server, shared.clock);
+    let recording = shared.store.dedicated(&StoreOptions {
+        max_connections: config.recorder.writers.saturating_add(SPARE_CONNECTIONS),
+        statement_timeout: server.ack_deadline,
+        ..store_options(config)
+    });
+    let quarantine = Quarantine::start(shared.store.clone(), &public.tasks);
+    let recorder = Recorder::start(
+        recording,
+        RecorderOptions {
+            handoff,
+            ..recorder_options(config, shared.process)
+        },
+        quarantine.clone(),
+        clock.clone(),
+        &public.tasks,
+    );
+    let ingress = Ingress::new(
+        Arc::clone(shared.registry),
+        recorder,
+        quarantine,
+        server.clone(),
+        clock.clone(),
+        Arc::clone(shared.health),
+    );
+    let (noting, stop) = (ingress.key_uses.clone(), public.stop.clone());
+    public.tasks.spawn(noting.run(shared.store.clone(), stop));
+    let notify = bind(server.notify_addr, server, server.max_connections).await?;
+    let addr = address(&notify, server.notify_addr)?;
+    public
+        .tasks
+        .spawn(notify.serve(ingress.router(), public.stop.clone()));
+    Ok(addr)
+}
+
+fn recorder_options(config: &Config, process: &str) -> RecorderOptions {
+    RecorderOptions {
+        batch: usize::try_from(config.recorder.batch).unwrap_or(usize::MAX),
+        writers: usize::try_from(config.recorder.writers).unwrap_or(usize::MAX),
+        ..RecorderOptions::new(config.server.ack_deadline, process)
+    }
+}
