@@ -10,7 +10,7 @@
 //! up: its open dead letters by id, its outcome (of several by event id), its rows here by id, its attention items
 //! by merchant and source. A redrive goes all the way; a worker and a burial begin with the outcome. At the very
 //! end a worker closes dead letters as well, and passes over those that somebody has locked: they are being
-//! redriven.
+//! redriven. Items of other codes a worker raises and settles before its rows here; nobody else holds both.
 
 mod burial;
 mod claim;
