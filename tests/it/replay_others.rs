@@ -43,7 +43,7 @@ on_both_stores! {
             let waits = seen(&fresh, &id).await;
             assert_eq!((waits.sent, waits.refused), (0, 0));
             assert!(waits.waiting.unwrap().contains("account stripe/shop is not configured"));
-            fresh.by_hand("update replays set waits_since = waits_since - 31000000").await.unwrap();
+            fresh.by_hand("update replays set waits_since = waits_since - 301000000").await.unwrap();
         }
         let mut driver = Driver::new(over(&fresh, &[]), "two");
         until("it to be handed over", async || {

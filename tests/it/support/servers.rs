@@ -86,15 +86,18 @@ impl Group {
     }
 }
 
-/// Whether a process of group `leader` still runs; one that only waits to be reaped does not.
+/// Whether a process of group `leader` still runs; one that only waits to be reaped does not. Of a process that is
+/// killed the first thread may wait to be reaped while others still hold its files.
 fn alive(leader: u32) -> bool {
     let processes = fs::read_dir("/proc").expect("/proc");
     processes.filter_map(Result::ok).any(|process| {
+        let threads = || fs::read_dir(process.path().join("task")).map_or(0, Iterator::count);
         let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
         // `pid (name) state parent group …`, and a name may hold anything.
         let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
         let state = fields.next();
-        fields.nth(1).and_then(|group| group.parse().ok()) == Some(leader) && state != Some("Z")
+        fields.nth(1).and_then(|group| group.parse().ok()) == Some(leader)
+            && (state != Some("Z") || threads() > 1)
     })
 }
 
@@ -108,6 +111,15 @@ fn works_in(folder: &Path) -> bool {
 impl Drop for Group {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// Waits until nothing accepts on `port`: the threads of a killed process end one by one, and its listener with the last.
+fn await_refused(port: u16) {
+    let until = Instant::now() + PATIENCE;
+    while TcpStream::connect(("127.0.0.1", port)).is_ok() {
+        assert!(Instant::now() < until, "{port} is still listened on");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -220,6 +232,7 @@ impl PrivatePostgres {
             assert!(Instant::now() < until, "a backend does not end");
             std::thread::sleep(Duration::from_millis(10));
         }
+        await_refused(self.port);
     }
 
     /// Its port.
@@ -311,6 +324,7 @@ impl PrivateRabbitmq {
     /// `kill -9` of the whole node.
     pub(crate) fn kill(&mut self) {
         self.process = None;
+        await_refused(self.port);
     }
 
     /// Removes all its data; it must have been killed.
