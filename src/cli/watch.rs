@@ -87,6 +87,13 @@ impl Watch {
         // A file system may hang.
         let loaded = tokio::task::spawn_blocking(move || globals.load_accounts()).await;
         match loaded {
+            // An editor or a full disk leaves an empty file, which is a configuration too.
+            Ok(Ok((config, _))) if config.accounts.is_empty() && !self.judge.in_force.accounts.is_empty() => {
+                (
+                    Err("no accounts are left: only a start takes that up".to_owned()),
+                    None,
+                )
+            }
             Ok(Ok((config, registry))) => (Ok(Seen::of(&config)), Some(registry)),
             Ok(Err(errors)) => (Err(errors.to_string()), None),
             Err(_) => (Err("reading it ended in a panic".to_owned()), None),
@@ -98,6 +105,12 @@ impl Watch {
             (Ok(seen), Some(registry)) => {
                 app.reload(registry);
                 tracing::info!("accounts and keys were read again");
+                for gone in self.judge.gone(seen) {
+                    tracing::warn!(
+                        account = gone,
+                        "not configured any more: its notifications are answered 404"
+                    );
+                }
                 if seen.settings != self.judge.in_force.settings {
                     if seen.settings == self.started {
                         tracing::info!("the other settings are again those that run");
@@ -158,6 +171,14 @@ impl Judge {
         }
         self.unsettled = Some(look.clone());
         false
+    }
+
+    /// The accounts in force that `seen` does not have.
+    fn gone(&self, seen: &Seen) -> Vec<String> {
+        let name = |account: &Account| format!("{}/{}", account.provider(), account.name);
+        let left: Vec<String> = seen.accounts.iter().map(name).collect();
+        let before = self.in_force.accounts.iter().map(name);
+        before.filter(|name| !left.contains(name)).collect()
     }
 
     fn acted(&mut self, look: Look) {

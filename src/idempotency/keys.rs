@@ -170,8 +170,10 @@ impl Keys {
                 stored: Some(stored), ..
             } => Some(Claim::Finished(stored)),
             Known { left_us, .. } if left_us > 0 => {
-                // Nearly every call is over within a second, and the lease is only for one that died.
-                Some(Claim::Running(Duration::from_secs(1)))
+                // Nearly every call is over within a second; one that has died holds its lease to the end.
+                let left = Duration::from_micros(u64::try_from(left_us).unwrap_or(0));
+                let is_young = left + Duration::from_secs(5) > self.options.lease;
+                Some(Claim::Running(Duration::from_secs(if is_young { 1 } else { 5 })))
             }
             Known { outside: true, .. } => Some(Claim::OutcomePending),
             Known { .. } => None,

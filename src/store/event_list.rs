@@ -129,7 +129,7 @@ impl Store {
             select(&mut sql, filter, &way, before, limit);
             sql.build_query_as().fetch_all(pool).await
         })?;
-        rows.into_iter().map(ViewRow::view).collect()
+        Ok(rows.into_iter().map(ViewRow::view).collect())
     }
 
     /// One event as it is listed, if it is this merchant's.
@@ -142,7 +142,7 @@ impl Store {
                 .push_bind(id.as_str());
             sql.build_query_as().fetch_optional(pool).await
         })?;
-        row.map(ViewRow::view).transpose()
+        Ok(row.map(ViewRow::view))
     }
 }
 
@@ -304,10 +304,10 @@ where
 }
 
 impl ViewRow {
-    fn view(self) -> Result<EventView, StoreError> {
-        let amount = money(self.amount, self.currency.as_deref())
-            .map_err(|()| StoreError::corrupt("events", format!("currency of {}", self.id)))?;
-        Ok(EventView {
+    fn view(self) -> EventView {
+        // A currency of a newer version: the event is a dead letter here, and has to be looked at all the same.
+        let amount = money(self.amount, self.currency.as_deref()).unwrap_or_default();
+        EventView {
             id: EventId::from_text(self.id),
             event_key: self.event_key,
             provider: self.provider,
@@ -324,6 +324,6 @@ impl ViewRow {
             outcome: self.outcome,
             outcome_reason: self.outcome_reason,
             duplicates: self.duplicates,
-        })
+        }
     }
 }

@@ -225,18 +225,15 @@ async fn read_items(tx: &mut Tx, stream: Stream, keys: Vec<KeyRow>) -> Result<Ve
     ids.sort_unstable();
     ids.dedup();
     let contents = read_contents(tx, stream, &ids).await?;
-    keys.iter()
-        .map(|key| {
-            let what = contents.get(&key.id).cloned();
-            // Read in the same snapshot: what the key names is there.
-            let what =
-                what.ok_or_else(|| StoreError::corrupt(stream.as_str(), format!("{} is gone", key.id)))?;
-            Ok(FeedItem {
-                what,
-                replay: key.replay(),
-            })
+    // Read in the same snapshot: what a key names is there, unless it does not read. One such row must not keep a
+    // reader from all that is behind it.
+    let items = keys.iter().filter_map(|key| {
+        Some(FeedItem {
+            what: contents.get(&key.id).cloned()?,
+            replay: key.replay(),
         })
-        .collect()
+    });
+    Ok(items.collect())
 }
 
 async fn read_contents(

@@ -101,6 +101,25 @@ on_both_stores! {
         }
     }
 
+    async fn an_event_that_does_not_read_hides_no_other(fresh) {
+        let planted = plant(&fresh, 3).await;
+        fresh.by_hand("insert into events (id, event_key, provider, account, merchant, type, provider_event_type, amount, currency,
+            occurred_at, received_at, fingerprint, headers, body)
+            select id || '-odd', event_key || '-odd', provider, account, merchant, type, provider_event_type, 5, 'XXXX',
+            occurred_at, received_at, fingerprint, headers, body from events").await.unwrap();
+        let api = Api::over(&fresh);
+        let page = api.json(OPS, "/v1/events").await;
+        assert_eq!(page["items"].as_array().unwrap().len(), 6, "an operator sees all of them");
+        let odd = format!("/v1/events/{}-odd", planted[1].id);
+        assert_eq!(api.json(OPS, &odd).await["amount"], serde_json::Value::Null);
+        // The planted ones have a fingerprint that does not read either: nothing is handed out, and the reader gets on.
+        let feed = api.json(OPS, "/v1/feed?stream=events&limit=2").await;
+        let next = feed["next_cursor"].as_str().unwrap();
+        let feed = api.json(OPS, &format!("/v1/feed?stream=events&limit=500&after={next}")).await;
+        assert_eq!(feed["items"], serde_json::json!([]));
+        assert_ne!(feed["next_cursor"], next);
+    }
+
     async fn each_page_is_found_by_an_index_in_its_order(fresh) {
         plant(&fresh, 600).await;
         fresh.by_hand("insert into event_outcomes (event_id, outcome, reason, decided_at)
