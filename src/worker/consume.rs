@@ -22,6 +22,9 @@ use crate::telemetry::causes;
 /// How long to wait before subscribing again, or asking the store again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
+/// How old an event is that should have been delivered.
+const WAITS: Duration = Duration::from_secs(15);
+
 /// The longest wait while the store fails time after time: each round counts as a delivery of what is handed
 /// back, and the broker's patience is for workers that die.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -114,15 +117,16 @@ async fn consume(
     shutdown: &CancellationToken,
 ) -> Ended {
     let mut check = checks(options.check_every);
-    let mut worked = false;
+    let (mut worked, mut heard) = (false, false);
     loop {
         let first = tokio::select! {
             biased;
             () = shutdown.cancelled() => return Ended::Shutdown,
             _ = check.tick() => {
-                if !still_consuming(subscription).await {
+                if !still_consuming(subscription).await || !heard && events_wait(applier).await {
                     return Ended::Lost;
                 }
+                heard = false;
                 continue;
             }
             delivered = subscription.next() => delivered,
@@ -130,6 +134,7 @@ async fn consume(
         let Some(first) = first else {
             return Ended::Lost;
         };
+        heard = true;
         let mut batch = vec![first];
         while batch.len() < options.batch {
             match subscription.next().now_or_never() {
@@ -160,6 +165,17 @@ fn checks(every: Duration) -> Interval {
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     check.reset();
     check
+}
+
+/// A consumer that hears nothing while events wait is not to be trusted: the broker may deliver to it all the same
+/// what it never gets to see. A new one costs nothing, if another daemon's worker is only busy with them.
+async fn events_wait(applier: &Applier) -> bool {
+    let wait = applier.store.has_unfinished_older_than(WAITS).await;
+    let wait = wait.unwrap_or_default();
+    if wait {
+        tracing::warn!("nothing is delivered although events wait; the worker subscribes anew");
+    }
+    wait
 }
 
 async fn still_consuming(subscription: &Subscription) -> bool {

@@ -5,11 +5,14 @@
 //! writer. What was taken is read after the claim has committed ([`super::read`]), so the lock is held for one
 //! statement; at most [`CLAIM_BYTES`] of it, for all of it is in memory at once.
 
+use std::time::Duration;
+
 use sqlx::FromRow;
 use tokio::time::Instant;
 
 use super::{CLAIM, Claimed};
 use crate::store::{Store, StoreError, on_pool, on_tx};
+use crate::time::micros;
 
 /// The most that one claim reads, in bytes of bodies, unless a single row has more.
 const CLAIM_BYTES: i64 = 16 * 1024 * 1024;
@@ -58,6 +61,13 @@ const HAS_DUE: (&str, &str) = (
      and due_at <= (extract(epoch from clock_timestamp()) * 1000000)::bigint)",
     "select exists (select 1 from outbox where published_at is not null \
      and due_at <= cast(unixepoch('subsec') * 1000000 as integer))",
+);
+
+const HAS_OLD: (&str, &str) = (
+    "select exists (select 1 from outbox where published_at is not null and kind = 'event' \
+     and created_at < (extract(epoch from clock_timestamp()) * 1000000)::bigint - $1)",
+    "select exists (select 1 from outbox where published_at is not null and kind = 'event' \
+     and created_at < cast(unixepoch('subsec') * 1000000 as integer) - $1)",
 );
 
 const RELEASE_POSTGRES: &str = "update outbox set claimed_by = null, \
@@ -121,6 +131,15 @@ impl Store {
     pub async fn has_unfinished_due(&self) -> Result<bool, StoreError> {
         let sql = self.pick(HAS_DUE.0, HAS_DUE.1);
         Ok(on_pool!(self, |pool| sqlx::query_scalar(sql)
+            .fetch_one(pool)
+            .await)?)
+    }
+
+    /// Whether an event was published and has no outcome, although it came longer than `age` ago.
+    pub async fn has_unfinished_older_than(&self, age: Duration) -> Result<bool, StoreError> {
+        let sql = self.pick(HAS_OLD.0, HAS_OLD.1);
+        Ok(on_pool!(self, |pool| sqlx::query_scalar(sql)
+            .bind(micros(age))
             .fetch_one(pool)
             .await)?)
     }
