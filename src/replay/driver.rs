@@ -164,9 +164,9 @@ impl Driver {
         let leased = self.replays.store.lease_replays(&self.process, left).await?;
         self.driven.retain(|id, _| leased.contains(id));
         self.left.retain(|_, until| *until > Instant::now());
-        let kept = (&self.driven, &self.left);
+        let (driven, left) = (&self.driven, &self.left);
         self.nobodys
-            .retain(|id, _| kept.0.contains_key(id) || kept.1.contains_key(id));
+            .retain(|id, _| driven.contains_key(id) || left.contains_key(id));
         for id in leased {
             // A new one begins with one tick's worth.
             let moved = Instant::now().checked_sub(TICK).unwrap_or_else(Instant::now);

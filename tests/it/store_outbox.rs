@@ -259,6 +259,17 @@ on_both_stores! {
         assert_eq!(rows(&fresh).await, 0);
     }
 
+    async fn what_was_published_long_ago_and_has_not_ended_is_seen(fresh) {
+        let event = stored(&fresh, "1").await;
+        let waits = async || fresh.store.has_unfinished_older_than(Duration::from_secs(15)).await.unwrap();
+        fresh.by_hand("update outbox set created_at = created_at - 16000000").await.unwrap();
+        assert!(!waits().await, "it has not been published");
+        fresh.store.confirm_published(&[event.id.to_string()], Duration::from_mins(5)).await.unwrap();
+        assert!(waits().await);
+        fresh.by_hand("update outbox set created_at = created_at + 16000000").await.unwrap();
+        assert!(!waits().await, "it has only just come");
+    }
+
     async fn one_corrupt_row_holds_up_nobody(fresh) {
         let event = stored(&fresh, "1").await;
         corrupt(&fresh, "broken").await;
