@@ -167,8 +167,9 @@ fn checks(every: Duration) -> Interval {
     check
 }
 
-/// A consumer that hears nothing while events wait is not to be trusted: the broker may deliver to it all the same
-/// what it never gets to see. A new one costs nothing, if another daemon's worker is only busy with them.
+/// A consumer that hears nothing while events wait is not to be trusted: RabbitMQ 3.10 can move it to a new queue of
+/// the same name, and then counts as delivered what it never sends (`broker::declare`). A new subscription on a
+/// connection of its own gets all of it, and costs nothing if another daemon's worker is only busy.
 async fn events_wait(applier: &Applier) -> bool {
     let wait = applier.store.has_unfinished_older_than(WAITS).await;
     let wait = wait.unwrap_or_default();
