@@ -6,6 +6,9 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let command_line = payhook::cli::CommandLine::parse();
     match payhook::cli::run(command_line) {

@@ -10,17 +10,20 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 
-use super::{Role, Stage};
+use super::{Role, Stage, store_options};
 use crate::broker::{Broker, BrokerError, BrokerOptions};
 use crate::config::{BrokerUrl, Config, DEFAULT_MERCHANT, Queue, UnknownOrder};
 use crate::orders::apply::{Policy, Unknown};
 use crate::provider::Registry;
 use crate::relay::{Relay, RelayOptions};
-use crate::store::Store;
 use crate::store::outbox::{Bell, FailurePolicy, HANDOFF_ROOM, Handoff};
+use crate::store::{Plans, Store, StoreOptions};
 use crate::telemetry::Health;
 use crate::time::Clock;
 use crate::worker::{Worker, WorkerOptions, WorkerParts};
+
+/// What relay and workers ask for at once, with some to spare.
+const CONNECTIONS: u32 = 6;
 
 /// What the flows share with the rest of the process.
 pub(super) struct Shared<'a> {
@@ -53,6 +56,11 @@ pub(super) fn start(
     let (handoff, handed_over) = mpsc::channel(HANDOFF_ROOM);
     let (_, nothing) = mpsc::channel(1);
     let bell = shared.bell.clone();
+    let lookups = shared.store.dedicated(&StoreOptions {
+        max_connections: CONNECTIONS,
+        plans: Plans::FreshLookups,
+        ..store_options(config)
+    });
     let (for_relay, for_worker, taken) = match &broker {
         Broker::Rabbitmq(_) => (handed_over, nothing, relays),
         Broker::Embedded(_) => (nothing, handed_over, works),
@@ -63,13 +71,13 @@ pub(super) fn start(
             failures: FailurePolicy::new(config.worker.max_attempts, false),
             ..RelayOptions::default()
         };
-        let (store, broker) = (shared.store.clone(), rabbitmq.clone());
+        let (store, broker) = (lookups.clone(), rabbitmq.clone());
         let relay = Relay::new(store, broker, for_relay, bell.clone(), shared.process, options);
         stage.tasks.spawn(relay.run(stage.stop.clone()));
     }
     if works {
         let parts = WorkerParts {
-            store: shared.store.clone(),
+            store: lookups,
             broker,
             registry: Arc::clone(shared.registry),
             policy: shared.policy,

@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 use super::{SPARE_CONNECTIONS, Stage, StartError, address, bind, flows, store_options};
 use crate::config::Config;
 use crate::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
-use crate::store::StoreOptions;
 use crate::store::outbox::Handoff;
+use crate::store::{Plans, StoreOptions};
 
 /// Starts the public side: the listener and, behind it, recorder and quarantine. Gives where providers call.
 pub(super) async fn receive(
@@ -22,6 +22,7 @@ pub(super) async fn receive(
     let recording = shared.store.dedicated(&StoreOptions {
         max_connections: config.recorder.writers.saturating_add(SPARE_CONNECTIONS),
         statement_timeout: server.ack_deadline,
+        plans: Plans::Lookups,
         ..store_options(config)
     });
     let quarantine = Quarantine::start(shared.store.clone(), &public.tasks);

@@ -73,8 +73,9 @@ fn exponent_of(code: [u8; 3]) -> Option<u8> {
         b"BHD" | b"IQD" | b"JOD" | b"KWD" | b"LYD" | b"OMR" | b"TND" => Some(3),
         b"CLF" | b"UYW" => Some(4),
         other => TWO
-            .split_ascii_whitespace()
-            .any(|listed| listed.as_bytes() == other)
+            .as_bytes()
+            .chunks(4)
+            .any(|listed| listed.starts_with(other))
             .then_some(2),
     }
 }

@@ -45,6 +45,11 @@ pub(super) fn readable(body: &[u8]) -> Result<Cow<'_, str>, &'static str> {
 
 fn mend(text: &str) -> Result<Option<String>, &'static str> {
     let bytes = text.as_bytes();
+    // Nearly every body: no escapes, and too few brackets to be deep. Two counts are much less than a walk.
+    let opening = bytes.iter().filter(|byte| matches!(byte, b'{' | b'[')).count();
+    if opening <= MAX_DEPTH && !bytes.contains(&b'\\') {
+        return Ok(None);
+    }
     let (mut depth, mut in_string, mut at) = (0_usize, false, 0_usize);
     let (mut mended, mut copied) = (String::new(), 0);
     while let Some(&byte) = bytes.get(at) {
@@ -95,20 +100,34 @@ fn escaped_unit(bytes: &[u8], at: usize) -> Option<u16> {
 /// JSON text without the white space between its parts: equal for two renderings of one value that differ
 /// in layout only.
 pub(super) fn compact(text: &str) -> Vec<u8> {
-    let (mut in_string, mut escaped) = (false, false);
-    let keep = |byte: &u8| {
-        let insignificant = !in_string && matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
-        in_string = if *byte == b'"' && !escaped {
-            !in_string
-        } else {
-            in_string
-        };
-        escaped = in_string && *byte == b'\\' && !escaped;
-        !insignificant
-    };
     let mut kept = Vec::with_capacity(text.len());
-    kept.extend(text.bytes().filter(keep));
+    let mut rest = text.as_bytes();
+    while let Some(quote) = rest.iter().position(|byte| *byte == b'"') {
+        let (between, string) = rest.split_at(quote);
+        kept.extend(between.iter().filter(|byte| is_significant(**byte)));
+        let (string, behind) = string.split_at(string_len(string));
+        kept.extend_from_slice(string);
+        rest = behind;
+    }
+    kept.extend(rest.iter().filter(|byte| is_significant(**byte)));
     kept
+}
+
+fn is_significant(byte: u8) -> bool {
+    !matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
+}
+
+/// How long the string is that `text` begins with, quotes included; all of it, if it does not end.
+fn string_len(text: &[u8]) -> usize {
+    let mut at = 1;
+    loop {
+        let left = text.get(at..).unwrap_or_default();
+        match left.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
+            Some(quote) if left.get(quote) == Some(&b'"') => return at + quote + 1,
+            Some(escape) => at += escape + 2,
+            None => return text.len(),
+        }
+    }
 }
 
 /// A string, borrowed where it has no escapes.
@@ -169,6 +188,48 @@ impl<'de> Visitor<'de> for Member<'_> {
     }
 }
 
+/// The members of an object, each as it was written: one pass over its text, however many are asked for.
+pub(super) struct Members<'a>(Vec<(Text<'a>, &'a RawValue)>);
+
+impl<'a> Members<'a> {
+    /// Reads `text`, which holds one object and nothing else.
+    pub(super) fn of(text: &'a str) -> Result<Self, serde_json::Error> {
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let members = reader.deserialize_map(All)?;
+        reader.end()?;
+        Ok(members)
+    }
+
+    /// The member `name`; `None` when there is none or it is null. A second one of that name is an error, in
+    /// words: two readers could take two different ones.
+    pub(super) fn get(&self, name: &str) -> Result<Option<&'a RawValue>, String> {
+        let mut of_that_name = self.0.iter().filter(|(known, _)| known.0 == name);
+        let found = of_that_name.next().map(|(_, value)| *value);
+        if of_that_name.next().is_some() {
+            return Err(format!("the member {name} stands twice"));
+        }
+        Ok(found.filter(|value| value.get() != "null"))
+    }
+}
+
+struct All;
+
+impl<'de> Visitor<'de> for All {
+    type Value = Members<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Vec::with_capacity(32);
+        while let Some(member) = map.next_entry()? {
+            members.push(member);
+        }
+        Ok(Members(members))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -205,6 +266,8 @@ mod tests {
         assert_eq!(compact("{ \"a b\" :\n [1, 2] }"), b"{\"a b\":[1,2]}");
         assert_eq!(compact(r#" "a\" b" "#), br#""a\" b""#);
         assert_eq!(compact(r#"["\\", " "]"#), br#"["\\"," "]"#);
+        assert_eq!(compact(r#" "open \" "#), br#""open \" "#);
+        assert_eq!(compact(" [ \"\\"), b"[\"\\");
     }
 
     #[test]
@@ -215,6 +278,19 @@ mod tests {
         assert_eq!(text(member(object, "d").unwrap()).as_deref(), Some("x"));
         assert!(member(raw_value(r#"{"a":1,"\u0061":2}"#), "a").is_err());
         assert!(member(raw_value("[1]"), "a").unwrap().is_none());
+    }
+
+    #[test]
+    fn members_are_found_once_or_refused() {
+        let members = Members::of(r#" {"a":1,"b":null,"\u0063":"x","d":1,"d":1} "#).unwrap();
+        assert_eq!(integer(members.get("a").unwrap()), Some(1));
+        assert!(members.get("b").unwrap().is_none());
+        assert!(members.get("x").unwrap().is_none());
+        assert_eq!(text(members.get("c").unwrap()).as_deref(), Some("x"));
+        assert!(members.get("d").is_err());
+        for none in ["", "[1]", "{}{}", "{\"a\"}", "null"] {
+            assert!(Members::of(none).is_err(), "{none}");
+        }
     }
 
     #[test]

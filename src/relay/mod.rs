@@ -33,7 +33,8 @@ use gather::Gatherer;
 pub struct RelayOptions {
     /// Rows in one batch.
     pub batch: usize,
-    /// Batches on their way at once.
+    /// Batches on their way at once. One is sent while the other is noted; more would be smaller ones, and each costs
+    /// the store a transaction.
     pub batches: usize,
     /// How often the sweep looks when nothing rings.
     pub poll: Duration,
@@ -51,7 +52,7 @@ impl Default for RelayOptions {
     fn default() -> Self {
         Self {
             batch: 256,
-            batches: 4,
+            batches: 2,
             poll: Duration::from_millis(250),
             reapply_after: Duration::from_mins(5),
             again_most: 1000,

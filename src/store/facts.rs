@@ -11,8 +11,32 @@ use crate::time::Timestamp;
 
 const INSERT: &str = "insert into facts (merchant, provider, key, kind, order_id, trade_id, refund_id, amount, \
      currency, currency_assumed, at, reason, unsigned_total, event_id, recorded_at) ";
-const SELECT: &str = "select id, merchant, provider, key, kind, order_id, trade_id, refund_id, amount, currency, \
-     currency_assumed, at, reason, unsigned_total, event_id from facts where ";
+macro_rules! columns {
+    () => {
+        "id, merchant, provider, key, kind, order_id, trade_id, refund_id, amount, currency, currency_assumed, at, \
+         reason, unsigned_total, event_id"
+    };
+}
+const SELECT: &str = concat!("select ", columns!(), " from facts where ");
+
+/// What an order's own facts are looked up by, around its keys. Each by itself: as one join Postgres may go through
+/// the own facts of all orders, while it takes them for few.
+const OWN_POSTGRES: (&str, &str) = (
+    "select own.* from (",
+    concat!(
+        ") as named cross join lateral (select ",
+        columns!(),
+        " from facts where trade_id is null and merchant = named.column1 and order_id = named.column2 offset 0) as own"
+    ),
+);
+const OWN_SQLITE: (&str, &str) = (
+    concat!(
+        "select ",
+        columns!(),
+        " from facts where trade_id is null and (merchant, order_id) in ("
+    ),
+    ")",
+);
 
 /// A fact to be recorded.
 #[derive(Clone, Debug)]
@@ -172,10 +196,13 @@ pub async fn of(tx: &mut Tx, trades: &[TradeKey], orders: &[OrderKey]) -> Result
         })?);
     }
     if !orders.is_empty() {
+        let (before, after) = tx.pick(OWN_POSTGRES, OWN_SQLITE);
         rows.extend::<Vec<Row>>(on_tx!(&mut *tx, |conn| {
-            let mut sql = QueryBuilder::new(SELECT);
-            sql.push("trade_id is null and ");
-            push_keys(&mut sql, "merchant, order_id", orders.iter().map(OrderKey::parts));
+            let mut sql = QueryBuilder::new(before);
+            sql.push_values(orders, |mut row, order| {
+                row.push_bind(&order.merchant).push_bind(&order.order_id);
+            });
+            sql.push(after);
             sql.build_query_as().fetch_all(conn).await
         })?);
     }

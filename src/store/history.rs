@@ -17,14 +17,14 @@ const INSERT_OUTCOMES: &str = "insert into event_outcomes (event_id, outcome, re
 const SELECT_OUTCOMES: &str = "select event_id, outcome from event_outcomes where ";
 const INSERT_EVENT_ORDERS: &str = "insert into event_orders (event_id, merchant, order_id) ";
 
-const PARKED_BY_TRADE: &str = "select e.id, e.merchant, e.provider, e.trade_id from events e \
-     join event_outcomes o on o.event_id = e.id where o.outcome = 'parked' and ";
-const PARKED_BY_ORDER: &str = "select e.event_id, e.merchant, e.order_id from event_orders e \
-     join event_outcomes o on o.event_id = e.event_id where o.outcome = 'parked' and ";
-
-const PARKED_ORDERS: &str = "select e.event_id, e.merchant, e.order_id from event_orders e \
-     join orders o on o.merchant = e.merchant and o.order_id = e.order_id \
-     where o.parked_until is not null and ";
+/// What is named comes first, then whether it is parked: a join could read all that is parked instead.
+const NAMED: &str = "with named as materialized (";
+const EVENTS_OF_TRADES: &str = "select id, merchant, provider, trade_id from events where ";
+const EVENTS_OF_ORDERS: &str = "select event_id as id, merchant, order_id from event_orders where ";
+const THAT_ARE_PARKED: &str =
+    ") select named.* from named join event_outcomes o on o.event_id = named.id where o.outcome = 'parked'";
+const WHOSE_ORDER_IS_PARKED: &str = ") select named.* from named join orders o \
+     on o.merchant = named.merchant and o.order_id = named.order_id where o.parked_until is not null";
 
 /// A line of an order's history.
 #[derive(Clone, Debug)]
@@ -113,12 +113,10 @@ pub async fn parked_orders(tx: &mut Tx, events: &[&EventId]) -> Result<Vec<(Even
         return Ok(Vec::new());
     }
     let rows: Vec<(String, String, String)> = on_tx!(tx, |conn| {
-        let mut sql = QueryBuilder::new(PARKED_ORDERS);
-        push_keys(
-            &mut sql,
-            "e.event_id",
-            events.iter().map(|event| [event.as_str()]),
-        );
+        let mut sql = QueryBuilder::new(NAMED);
+        sql.push(EVENTS_OF_ORDERS);
+        push_keys(&mut sql, "event_id", events.iter().map(|event| [event.as_str()]));
+        sql.push(WHOSE_ORDER_IS_PARKED);
         sql.build_query_as().fetch_all(conn).await
     })?;
     Ok(rows.into_iter().map(with_order).collect())
@@ -177,9 +175,11 @@ pub async fn parked_by_trade(
         return Ok(Vec::new());
     }
     let rows: Vec<(String, String, String, String)> = on_tx!(tx, |conn| {
-        let mut sql = QueryBuilder::new(PARKED_BY_TRADE);
+        let mut sql = QueryBuilder::new(NAMED);
+        sql.push(EVENTS_OF_TRADES);
         let keys = trades.iter().map(TradeKey::parts);
-        push_keys(&mut sql, "e.merchant, e.provider, e.trade_id", keys);
+        push_keys(&mut sql, "merchant, provider, trade_id", keys);
+        sql.push(THAT_ARE_PARKED);
         sql.build_query_as().fetch_all(conn).await
     })?;
     let found = rows.into_iter().map(|(event, merchant, provider, trade_id)| {
@@ -202,12 +202,10 @@ pub async fn parked_by_order(
         return Ok(Vec::new());
     }
     let rows: Vec<(String, String, String)> = on_tx!(tx, |conn| {
-        let mut sql = QueryBuilder::new(PARKED_BY_ORDER);
-        push_keys(
-            &mut sql,
-            "e.merchant, e.order_id",
-            orders.iter().map(OrderKey::parts),
-        );
+        let mut sql = QueryBuilder::new(NAMED);
+        sql.push(EVENTS_OF_ORDERS);
+        push_keys(&mut sql, "merchant, order_id", orders.iter().map(OrderKey::parts));
+        sql.push(THAT_ARE_PARKED);
         sql.build_query_as().fetch_all(conn).await
     })?;
     Ok(rows.into_iter().map(with_order).collect())

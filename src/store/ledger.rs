@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 
 const INSERT: &str = "insert into ledger_entries (merchant, provider, source, entry_type, trade_id, order_id, \
      amount, currency, event_id, at) ";
-const SELECT: &str = "select merchant, provider, trade_id, entry_type, source, amount, currency \
+const SELECT: &str = "select id, merchant, provider, trade_id, entry_type, source, amount, currency \
      from ledger_entries where ";
 
 /// An entry to be written.
@@ -35,6 +35,8 @@ pub struct NewEntry {
 /// An entry that was written.
 #[derive(Clone, Debug, FromRow)]
 pub struct EntryRow {
+    /// In the order in which they were written.
+    pub id: i64,
     /// Whose.
     pub merchant: String,
     /// The provider.
@@ -56,16 +58,18 @@ pub async fn of_trades(tx: &mut Tx, trades: &[TradeKey]) -> Result<Vec<EntryRow>
     if trades.is_empty() {
         return Ok(Vec::new());
     }
-    Ok(on_tx!(tx, |conn| {
+    let mut rows: Vec<EntryRow> = on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(SELECT);
         push_keys(
             &mut sql,
             "merchant, provider, trade_id",
             trades.iter().map(TradeKey::parts),
         );
-        sql.push(" order by id");
         sql.build_query_as().fetch_all(conn).await
-    })?)
+    })?;
+    // Not by the database: it would rather walk all entries in that order than look these up and sort them.
+    rows.sort_by_key(|row| row.id);
+    Ok(rows)
 }
 
 /// Writes `entries`. A source that is booked already, for another trade, is an error: money moves once.

@@ -71,6 +71,20 @@ use crate::time::Timestamp;
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
+/// What Postgres may do for a statement. Its statistics are those of the last analyze: a daemon that begins with an
+/// empty database would otherwise read whole tables for each batch until the next one, and for longer with plans that
+/// it has kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Plans {
+    /// As it likes.
+    #[default]
+    Any,
+    /// Every statement looks rows up by their keys: nothing else is planned, however small a table looks.
+    Lookups,
+    /// The same, and no plan is kept: which index is the right one shows only when a table has grown.
+    FreshLookups,
+}
+
 /// How to reach the database.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
@@ -80,6 +94,8 @@ pub struct StoreOptions {
     pub acquire_timeout: Duration,
     /// When Postgres gives a statement up, so that one that hangs does not hold its connection for ever.
     pub statement_timeout: Duration,
+    /// How Postgres plans the statements of these connections.
+    pub plans: Plans,
 }
 
 impl Default for StoreOptions {
@@ -88,6 +104,7 @@ impl Default for StoreOptions {
             max_connections: 16,
             acquire_timeout: Duration::from_secs(1),
             statement_timeout: Duration::from_secs(30),
+            plans: Plans::Any,
         }
     }
 }

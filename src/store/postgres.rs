@@ -9,7 +9,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgPool};
 
-use super::StoreOptions;
+use super::{Plans, StoreOptions};
 
 /// Shorter than this a connection is believed to be alive.
 const IDLE: Duration = Duration::from_millis(500);
@@ -18,9 +18,19 @@ const SESSION: &str = "select set_config('statement_timeout', $1, false), \
     case when current_setting('synchronous_commit') in ('off', 'local', 'remote_write') \
          then set_config('synchronous_commit', 'on', false) end";
 
+/// Nothing but nested loops over indexes in their order; and no compiling, which would cost more than any of them.
+const LOOKUPS: &str = "select set_config(setting, 'off', false) from unnest(array['enable_seqscan', \
+    'enable_bitmapscan', 'enable_hashjoin', 'enable_mergejoin', 'jit']) as setting";
+const FRESH: &str = "select set_config('plan_cache_mode', 'force_custom_plan', false)";
+
 /// A pool that has not connected yet.
 pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool {
     let statement_timeout = format!("{}ms", options.statement_timeout.as_millis());
+    let plans: &[&'static str] = match options.plans {
+        Plans::Any => &[],
+        Plans::Lookups => &[LOOKUPS],
+        Plans::FreshLookups => &[LOOKUPS, FRESH],
+    };
     PgPoolOptions::new()
         .max_connections(options.max_connections)
         .acquire_timeout(options.acquire_timeout)
@@ -38,9 +48,12 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
             Box::pin(async move {
                 sqlx::query(SESSION)
                     .bind(statement_timeout)
-                    .execute(conn)
-                    .await
-                    .map(drop)
+                    .execute(&mut *conn)
+                    .await?;
+                for &setting in plans {
+                    sqlx::query(setting).execute(&mut *conn).await?;
+                }
+                Ok(())
             })
         })
         .connect_lazy_with(connect)

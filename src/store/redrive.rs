@@ -29,15 +29,15 @@ const LETTERS: (&str, &str) = (
     open_of_the_same_events!("select json_array_elements_text($1::json)", " for update"),
     open_of_the_same_events!("select value from json_each($1)", ""),
 );
-const REDRIVE: (&str, &str) = over_ids!("update dead_letters set redriven_at = $2 where id in ", "");
+const REDRIVE: (&str, &str) = over_ids!("update dead_letters set redriven_at = $2 where id ", "");
 
 /// Only where there are row locks.
 const LOCK_OUTCOMES: &str = "select event_id from event_outcomes where outcome = 'dead' \
-     and event_id in (select json_array_elements_text($1::json)) order by event_id for update";
+     and event_id = any (array(select json_array_elements_text($1::json))) order by event_id for update";
 /// They are not finished any more; unless one was given up again in this very moment, whose dead letter stays open.
 const FORGET_DEAD: (&str, &str) = over_ids!(
     "delete from event_outcomes where outcome = 'dead' and not exists (select 1 from dead_letters l \
-     where l.event_id = event_outcomes.event_id and l.redriven_at is null) and event_id in ",
+     where l.event_id = event_outcomes.event_id and l.redriven_at is null) and event_id ",
     ""
 );
 
@@ -60,14 +60,14 @@ const ENQUEUE: (&str, &str) = (
 
 /// In the order in which they are closed.
 const OPEN_ITEMS: (&str, &str) = over_ids!(
-    "select merchant, source from attention where code = 'dead_letter' and state = 'open' and event_id in ",
+    "select merchant, source from attention where code = 'dead_letter' and state = 'open' and event_id ",
     " order by merchant, source"
 );
 
 /// What somebody has locked is being redriven; waiting for it would be against the order of locks.
 const CLOSE: (&str, &str) = (
-    "update dead_letters set redriven_at = $2 where id in (select id from dead_letters where redriven_at is null \
-     and event_id in (select json_array_elements_text($1::json)) for update skip locked)",
+    "update dead_letters set redriven_at = $2 where id = any (array(select id from dead_letters where redriven_at is \
+     null and event_id = any (array(select json_array_elements_text($1::json))) for update skip locked))",
     "update dead_letters set redriven_at = $2 where redriven_at is null \
      and event_id in (select value from json_each($1))",
 );

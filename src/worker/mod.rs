@@ -1,7 +1,7 @@
 //! Moves orders: takes events, by name from the broker or by claim from the outbox, and applies them.
 //!
 //! What is acted on is read from the store, never from a message: a message that names no stored event is kept
-//! as a dead letter and believed in nothing. Up to 64 events are applied in one transaction and acked after its
+//! as a dead letter and believed in nothing. Up to 128 events are applied in one transaction and acked after its
 //! commit; if that transaction fails they are tried one by one, so that one bad event costs its neighbours
 //! nothing but time. A failure is counted in the store and comes back by the sweep, with backoff; nothing is
 //! ever put back into the queue to fail again at once. A panic in a provider's or the orders' code is the
@@ -52,7 +52,7 @@ impl Default for WorkerOptions {
     fn default() -> Self {
         Self {
             max_attempts: 8,
-            batch: 64,
+            batch: 128,
             prefetch: 256,
             poll: Duration::from_millis(250),
             check_every: Duration::from_secs(30),

@@ -16,8 +16,8 @@ use crate::telemetry::causes;
 
 const WHAT: &str = "store";
 
-/// A daemon takes these besides its pool.
-const BESIDES_THE_POOL: u32 = 2;
+/// A daemon takes these besides its pool: for recording, and for relay and workers.
+const BESIDES_THE_POOL: u32 = 10;
 
 /// All findings of the database, after at most `deadline`, and when each key last verified something, if it
 /// can tell.
@@ -34,6 +34,7 @@ pub(super) async fn findings(
         max_connections: 1,
         acquire_timeout: deadline,
         statement_timeout: deadline,
+        ..StoreOptions::default()
     };
     let mut found = match tokio::time::timeout(deadline, inspect(url, &options)).await {
         Ok(Ok(found)) => found,

@@ -1,4 +1,4 @@
-//! Facts move orders: one transaction for up to 64 events.
+//! Facts move orders: one transaction for a batch of events.
 //!
 //! Locks the trades, then the orders, each in key order; records the facts (a fact is fresh or known, by the
 //! unique key alone); then walks the events in memory ([`Book`]) and writes what they changed. A repetition, by

@@ -5,7 +5,7 @@
 
 use serde_json::value::RawValue;
 
-use super::payload::{Object, Payload};
+use super::payload::{Object, Payload, Resource};
 use crate::event::{Currency, Fact, FactKind, Identity, Money, Reading, text};
 use crate::provider::raw_json;
 use crate::time::Timestamp;
@@ -26,13 +26,12 @@ pub(super) fn read(payload: &Payload<'_>, rules: &Rules) -> Reading {
 }
 
 fn provider_event_type(payload: &Payload<'_>) -> String {
-    let event_type = payload.kind().unwrap_or_default();
-    text::cut(&text::storable(&event_type), 128).to_owned()
+    text::cut(&text::storable(payload.kind()), 128).to_owned()
 }
 
 /// An error is a reason in words.
 fn understood(payload: &Payload<'_>, rules: &Rules) -> Result<Reading, String> {
-    let event_type = payload.kind().unwrap_or_default();
+    let event_type = payload.kind();
     let mut reading = Reading {
         kind: format!(
             "other.{}",
@@ -43,12 +42,15 @@ fn understood(payload: &Payload<'_>, rules: &Rules) -> Result<Reading, String> {
         identity: identity(raw_json::boolean(payload.livemode), rules.livemode),
         ..Reading::default()
     };
-    let Some(raw) = payload.object()?.filter(|_| !payload.is_thin()) else {
+    if payload.is_thin() {
+        return Ok(reading);
+    }
+    let Some(resource) = payload.resource()? else {
         return Ok(reading);
     };
-    let object = Object::read(raw)?;
-    reading.order_id = order_id(raw, &rules.order_id_from)?;
-    reading.trade_id = trade_id(&event_type, &object);
+    let object = Object::read(resource)?;
+    reading.order_id = order_id(resource, &rules.order_id_from)?;
+    reading.trade_id = trade_id(event_type, &object);
     if let (Some(trade), Some(order)) = (&reading.trade_id, &reading.order_id) {
         reading.links.push((trade.clone(), order.clone()));
     }
@@ -64,7 +66,7 @@ fn understood(payload: &Payload<'_>, rules: &Rules) -> Result<Reading, String> {
         at: reading.occurred_at,
         attempt: &attempt,
     };
-    match case.says(&event_type) {
+    match case.says(event_type) {
         Ok(said) => {
             reading.kind = said.kind.map_or(reading.kind, str::to_owned);
             reading.amount = said.amount;
@@ -97,10 +99,12 @@ fn identity(livemode: Option<bool>, wanted: Option<bool>) -> Identity {
     }
 }
 
-/// The first of `paths` that holds a string or a whole number. A key may itself hold dots.
-fn order_id(object: &RawValue, paths: &[String]) -> Result<Option<String>, String> {
+/// The first of `paths` that holds a string or a whole number.
+fn order_id(resource: &Resource<'_>, paths: &[String]) -> Result<Option<String>, String> {
     for path in paths {
-        let value = at_path(object, path).map_err(|_| format!("{path} is not to be read in one way only"))?;
+        let value = resource
+            .at(path)
+            .map_err(|_| format!("{path} is not to be read in one way only"))?;
         let id = raw_json::text(value).or_else(|| raw_json::integer(value).map(|n| n.to_string().into()));
         let id = text::id(&id.unwrap_or_default()).map_err(|why| format!("{path} {why}"))?;
         if id.is_some() {
@@ -108,16 +112,6 @@ fn order_id(object: &RawValue, paths: &[String]) -> Result<Option<String>, Strin
         }
     }
     Ok(None)
-}
-
-fn at_path<'a>(object: &'a RawValue, path: &str) -> Result<Option<&'a RawValue>, serde_json::Error> {
-    if let Some(value) = raw_json::member(object, path)? {
-        return Ok(Some(value));
-    }
-    let Some((first, rest)) = path.split_once('.') else {
-        return Ok(None);
-    };
-    raw_json::member(object, first)?.map_or(Ok(None), |inner| at_path(inner, rest))
 }
 
 /// The payment intent, else the charge, for the resources that belong to a payment.

@@ -5,42 +5,56 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::event::{Fingerprint, text};
-use crate::provider::raw_json;
+use crate::provider::raw_json::{self, Members};
 
 /// `event` or, when thin, `v2.core.event`.
-#[derive(Deserialize)]
 pub(super) struct Payload<'a> {
-    #[serde(borrow)]
     id: Option<&'a RawValue>,
-    #[serde(borrow)]
     object: Option<&'a RawValue>,
-    #[serde(borrow, rename = "type")]
-    kind: Option<&'a RawValue>,
-    #[serde(borrow)]
+    kind: Option<Cow<'a, str>>,
+    kind_as_written: Option<&'a RawValue>,
     pub(super) created: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) livemode: Option<&'a RawValue>,
-    #[serde(borrow)]
     account: Option<&'a RawValue>,
-    #[serde(borrow)]
     api_version: Option<&'a RawValue>,
-    #[serde(borrow)]
     data: Option<&'a RawValue>,
-    #[serde(borrow)]
+    /// `data.object`, and its members if it is an object.
+    about: Result<Option<&'a RawValue>, String>,
+    resource: Result<Option<Resource<'a>>, String>,
     related_object: Option<&'a RawValue>,
 }
 
 impl<'a> Payload<'a> {
     /// Reads `body`; an error is a reason in words.
     pub(super) fn read(body: &'a str) -> Result<Self, String> {
-        let payload: Self = serde_json::from_str(body).map_err(|error| shape(&error))?;
+        let members = Members::of(body).map_err(|error| shape(&error))?;
+        let kind_as_written = members.get("type")?;
+        let data = members.get("data")?;
+        let about = data
+            .map_or(Ok(None), |data| raw_json::member(data, "object"))
+            .map_err(|error| shape(&error));
+        let payload = Self {
+            id: members.get("id")?,
+            object: members.get("object")?,
+            kind: raw_json::text(kind_as_written),
+            kind_as_written,
+            created: members.get("created")?,
+            livemode: members.get("livemode")?,
+            account: members.get("account")?,
+            api_version: members.get("api_version")?,
+            data,
+            resource: about
+                .clone()
+                .and_then(|about| about.map(Resource::read).transpose()),
+            about,
+            related_object: members.get("related_object")?,
+        };
         match payload.kind() {
-            Some(kind) if !kind.is_empty() => Ok(payload),
-            _ => Err("no event type".to_owned()),
+            "" => Err("no event type".to_owned()),
+            _ => Ok(payload),
         }
     }
 
@@ -49,9 +63,9 @@ impl<'a> Payload<'a> {
         raw_json::text(self.id)
     }
 
-    /// The provider's type.
-    pub(super) fn kind(&self) -> Option<Cow<'a, str>> {
-        raw_json::text(self.kind)
+    /// The provider's type; never empty.
+    pub(super) fn kind(&self) -> &str {
+        self.kind.as_deref().unwrap_or_default()
     }
 
     /// Whether it only points at what happened. Told by `object` alone: `type` may be `v1.…` here too.
@@ -59,24 +73,29 @@ impl<'a> Payload<'a> {
         raw_json::text(self.object).is_some_and(|object| object == "v2.core.event")
     }
 
-    /// `data.object` as it was written.
-    pub(super) fn object(&self) -> Result<Option<&'a RawValue>, String> {
-        self.data
-            .map_or(Ok(None), |data| raw_json::member(data, "object"))
-            .map_err(|error| shape(&error))
+    /// What `data.object` holds; an error, in words, when that is no object.
+    pub(super) fn resource(&self) -> Result<Option<&Resource<'a>>, String> {
+        self.resource.as_ref().map(Option::as_ref).map_err(Clone::clone)
     }
 
     /// What must be equal for a duplicate (design section 5.3): how `data` is rendered depends on
     /// `api_version`, so it is compared only where that is equal.
     pub(super) fn fingerprint(&self) -> Result<Fingerprint, String> {
-        let about = match self.object()? {
-            Some(object) => Some(object),
-            None => self.related_object,
+        let about = match (self.about.clone()?, &self.resource) {
+            (Some(_), Ok(Some(resource))) => resource.0.get("id")?,
+            (Some(_), _) => None,
+            (None, _) => self
+                .related_object
+                .map_or(Ok(None), |object| raw_json::member(object, "id"))
+                .map_err(|error| shape(&error))?,
         };
-        let about = about
-            .map_or(Ok(None), |object| raw_json::member(object, "id"))
-            .map_err(|error| shape(&error))?;
-        let parts = [self.kind, self.created, self.livemode, self.account, about];
+        let parts = [
+            self.kind_as_written,
+            self.created,
+            self.livemode,
+            self.account,
+            about,
+        ];
         Ok(Fingerprint::versioned(
             parts.map(|part| raw_json::raw(part).as_bytes()),
             raw_json::raw(self.api_version).as_bytes(),
@@ -86,52 +105,78 @@ impl<'a> Payload<'a> {
 }
 
 /// The members of `data.object`, whatever resource it is.
-#[derive(Default, Deserialize)]
+pub(super) struct Resource<'a>(Members<'a>);
+
+impl<'a> Resource<'a> {
+    fn read(object: &'a RawValue) -> Result<Self, String> {
+        Members::of(object.get()).map(Self).map_err(|error| shape(&error))
+    }
+
+    /// What a dotted path leads to; a key may itself hold dots.
+    pub(super) fn at(&self, path: &str) -> Result<Option<&'a RawValue>, String> {
+        if let Some(value) = self.0.get(path)? {
+            return Ok(Some(value));
+        }
+        let Some((first, rest)) = path.split_once('.') else {
+            return Ok(None);
+        };
+        match self.0.get(first)? {
+            Some(inner) if inner.get().starts_with('{') => {
+                Self(Members::of(inner.get()).map_err(|error| shape(&error))?).at(rest)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The members of a resource that payhook reads.
+#[derive(Default)]
 pub(super) struct Object<'a> {
-    #[serde(borrow)]
     id: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) amount: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) amount_captured: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) amount_received: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) amount_refunded: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) amount_total: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) cancellation_reason: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) captured: Option<&'a RawValue>,
-    #[serde(borrow)]
     charge: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) created: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) currency: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) failure_balance_transaction: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) failure_reason: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) last_payment_error: Option<&'a RawValue>,
-    #[serde(borrow)]
     latest_charge: Option<&'a RawValue>,
-    #[serde(borrow)]
     payment_intent: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) payment_status: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) reason: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub(super) status: Option<&'a RawValue>,
 }
 
 impl<'a> Object<'a> {
-    /// Reads `data.object`; an error is a reason in words.
-    pub(super) fn read(object: &'a RawValue) -> Result<Self, String> {
-        let object: Self = serde_json::from_str(object.get()).map_err(|error| shape(&error))?;
+    /// Reads a resource; an error is a reason in words.
+    pub(super) fn read(Resource(members): &Resource<'a>) -> Result<Self, String> {
+        let object = Self {
+            id: members.get("id")?,
+            amount: members.get("amount")?,
+            amount_captured: members.get("amount_captured")?,
+            amount_received: members.get("amount_received")?,
+            amount_refunded: members.get("amount_refunded")?,
+            amount_total: members.get("amount_total")?,
+            cancellation_reason: members.get("cancellation_reason")?,
+            captured: members.get("captured")?,
+            charge: members.get("charge")?,
+            created: members.get("created")?,
+            currency: members.get("currency")?,
+            failure_balance_transaction: members.get("failure_balance_transaction")?,
+            failure_reason: members.get("failure_reason")?,
+            last_payment_error: members.get("last_payment_error")?,
+            latest_charge: members.get("latest_charge")?,
+            payment_intent: members.get("payment_intent")?,
+            payment_status: members.get("payment_status")?,
+            reason: members.get("reason")?,
+            status: members.get("status")?,
+        };
         for (name, member) in [
             ("id", object.id),
             ("charge", object.charge),
@@ -193,4 +238,23 @@ fn shape(error: &serde_json::Error) -> String {
 pub(super) fn id_alone(body: &str) -> Option<String> {
     let whole: &RawValue = serde_json::from_str(body).ok()?;
     raw_json::text(raw_json::member(whole, "id").ok()?).map(Cow::into_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_that_is_no_object_has_a_fingerprint_and_no_members() {
+        for object in ["\"text\"", "[1, 2]", "7"] {
+            let body = format!("{{\"type\":\"a\",\"data\":{{\"object\":{object}}}}}");
+            let kept = Payload::read(&body).unwrap();
+            let print = kept.fingerprint().unwrap();
+            assert_eq!(print.to_bytes().len(), 96, "{object}");
+            assert!(kept.resource().is_err(), "{object}");
+            let body = body.replace("{\"type", "{\"related_object\":{\"id\":\"x\"},\"type");
+            let same = Payload::read(&body).unwrap().fingerprint().unwrap();
+            assert!(print.agrees_with(&same), "{object}");
+        }
+    }
 }

@@ -31,7 +31,7 @@ pub enum Scope {
 }
 
 macro_rules! claim {
-    ($which:literal, $lock:literal) => {
+    ($which:literal, $lock:literal, $those:literal, $end:literal) => {
         concat!(
             "with due as materialized (select id, event_id, message_id, due_at from outbox where due_at <= $1 and ",
             $which,
@@ -42,12 +42,18 @@ macro_rules! claim {
              left join messages m on m.id = due.message_id), \
              summed as (select id, bytes, sum(bytes) over (order by due_at, id) as upto from sized) \
              update outbox set due_at = $2, claimed_by = $3 \
-             where id in (select id from summed where upto - bytes < $5) ",
-            "returning id, event_id, message_id, replay_id, replay_reason, queue"
+             where id ",
+            $those,
+            "(select id from summed where upto - bytes < $5)",
+            $end,
+            " returning id, event_id, message_id, replay_id, replay_reason, queue"
         )
     };
     ($which:literal) => {
-        (claim!($which, "for update skip locked"), claim!($which, ""))
+        (
+            claim!($which, "for update skip locked", "= any (array", ")"),
+            claim!($which, "", "in ", ""),
+        )
     };
 }
 

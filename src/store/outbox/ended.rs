@@ -10,23 +10,23 @@ use crate::store::{StoreError, Tx, on_tx};
 
 /// The event's own row and its replays, locked by id: the order in which a confirm takes its locks, too. Rows
 /// that come in later are not touched, so that no lock is taken out of order.
-const LOCK_POSTGRES: &str = "select o.id from outbox o join ( \
-       select id from outbox where kind = 'event' and id in (select json_array_elements_text($1::json)) \
+const LOCK_POSTGRES: &str = "select id from outbox where id = any (array( \
+       select id from outbox where kind = 'event' and id = any (array(select json_array_elements_text($1::json))) \
        union select id from outbox where replay_id is not null and kind = 'replay' \
-         and event_id in (select json_array_elements_text($1::json))) as ended on ended.id = o.id \
-     order by o.id for update of o";
+         and event_id = any (array(select json_array_elements_text($1::json))))) \
+     order by id for update";
 const ROWS_SQLITE: &str = "select id from outbox where kind = 'event' and id in (select value from json_each($1)) \
      union select id from outbox where replay_id is not null and kind = 'replay' \
        and event_id in (select value from json_each($1))";
 
 const DELETE: (&str, &str) = over_ids!(
-    "delete from outbox where (published_at is not null or $2) and id in ",
+    "delete from outbox where (published_at is not null or $2) and id ",
     ""
 );
 
 /// A replay whose confirm is still owed. The outcome does not tell: a mere repetition leaves it as it was.
 const APPLIED: (&str, &str) = over_ids!(
-    "update outbox set applied_at = $2 where kind = 'replay' and applied_at is null and id in ",
+    "update outbox set applied_at = $2 where kind = 'replay' and applied_at is null and id ",
     ""
 );
 

@@ -149,12 +149,18 @@ impl std::fmt::Debug for Message {
     }
 }
 
-/// A statement over the ids of a JSON array in `$1`, in both dialects: `(postgres, sqlite)`.
+/// A statement over the ids of a JSON array in `$1`, in both dialects: `(postgres, sqlite)`. The first part ends with
+/// the column. Postgres gets them as an array: a join it may turn round, and walk the whole table with the ids inside
+/// when it takes the table for empty, as after a vacuum that found it so.
 macro_rules! over_ids {
     ($before:expr, $after:expr) => {
         (
-            concat!($before, "(select json_array_elements_text($1::json))", $after),
-            concat!($before, "(select value from json_each($1))", $after),
+            concat!(
+                $before,
+                "= any (array(select json_array_elements_text($1::json)))",
+                $after
+            ),
+            concat!($before, "in (select value from json_each($1))", $after),
         )
     };
 }

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_secs(1);
 
 const MESSAGES: (&str, &str) = over_ids!(
-    "select id, routing_key, body, created_at from messages where id in ",
+    "select id, routing_key, body, created_at from messages where id ",
     ""
 );
 const NAMES: &str = "select id, event_key, type, occurred_at from events where id in (";

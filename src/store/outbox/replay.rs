@@ -18,7 +18,7 @@ macro_rules! enqueue {
                 $kind,
                 "', t.id, $4, $4, $2, $3, $5 from ",
                 $table,
-                " t where t.id in "
+                " t where t.id "
             ),
             " on conflict (id) do nothing"
         )

@@ -9,7 +9,7 @@ use crate::store::{Store, StoreError, Tx, on_tx};
 
 const MARK_UNPUBLISHABLE: (&str, &str) = over_ids!(
     "update outbox set unpublishable = true, claimed_by = null, last_error = $2, due_at = $3, \
-     published_at = case when kind = 'message' then published_at else $3 end where kind <> 'resend' and id in ",
+     published_at = case when kind = 'message' then published_at else $3 end where kind <> 'resend' and id ",
     ""
 );
 

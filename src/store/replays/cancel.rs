@@ -11,7 +11,7 @@ const UNSENT: (&str, &str) = (
      order by id for update",
     "select id from outbox where replay_id = $1 and published_at is null and (claimed_by is null or due_at <= $2)",
 );
-const TAKE_BACK: (&str, &str) = over_ids!("delete from outbox where id in ", "");
+const TAKE_BACK: (&str, &str) = over_ids!("delete from outbox where id ", "");
 const CANCEL: &str = "update replays set state = 'cancelled', ended_at = $3, updated_at = $3, sent = sent - $4 \
      where id = $1 and merchant = $2 and state = 'running'";
 
