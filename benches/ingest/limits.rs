@@ -159,7 +159,7 @@ fn insert_script(source: &str, batch: usize) -> anyhow::Result<String> {
          || ' on conflict (event_key) do nothing returning id) insert into outbox \
              (id, kind, event_id, created_at, due_at) select id, ''event'', id, 0, 0 from fresh;' \
          from (select *, (row_number() over (order by id) - 1) / {batch} as batch \
-               from (select * from events order by id limit {ROWS}) as some) as numbered \
+               from (select * from events order by id limit {ROWS}) as chosen) as numbered \
          group by batch order by batch"
     ))?;
     Ok(statements.join("\n"))

@@ -21,6 +21,7 @@ pub mod events;
 pub mod facts;
 pub mod feed;
 pub mod gauges;
+mod growth;
 pub mod history;
 mod inspect;
 pub mod key_uses;

@@ -14,7 +14,8 @@ use super::lease::Lease;
 use super::{Store, StoreError, Tx, on_tx};
 use crate::event::{AttentionCode, Event, EventId, Fingerprint};
 
-const EARLIER: &str = "select event_key, id, fingerprint from events where event_key in (";
+const EARLIER_POSTGRES: &str = "select event_key, id, fingerprint from events where event_key = any ($1)";
+const EARLIER_SQLITE: &str = "select event_key, id, fingerprint from events where event_key in (";
 
 // Both databases name the columns of a list of values column1, column2, ….
 const DELIVERIES: &str = "insert into deliveries (event_id, received_at, remote_addr) \
@@ -104,24 +105,24 @@ impl Store {
     }
 
     async fn earlier(&self, repeats: &[Arc<Event>]) -> Result<HashMap<String, Earlier>, StoreError> {
-        macro_rules! query {
-            ($sql:ident, $conn:expr) => {{
-                let mut $sql = QueryBuilder::new(EARLIER);
-                let mut keys = $sql.separated(", ");
-                for event in repeats {
-                    keys.push_bind(event.key.as_str());
-                }
-                $sql.push(")");
-                $sql.build_query_as::<EarlierRow>().fetch_all($conn).await
-            }};
-        }
+        let keys = repeats.iter().map(|event| event.key.as_str());
         let rows: Vec<EarlierRow> = match self {
             Self::Postgres(pool) => {
+                // One text for any number of keys is planned once.
+                let query = sqlx::query_as(EARLIER_POSTGRES).bind(keys.collect::<Vec<_>>());
                 let mut lease = Lease::take(pool).await?;
-                let answer = query!(sql, lease.conn()?);
+                let answer = query.fetch_all(lease.conn()?).await;
                 lease.end(answer)?
             }
-            Self::Sqlite(pools) => query!(sql, &pools.reader)?,
+            Self::Sqlite(pools) => {
+                let mut sql = QueryBuilder::new(EARLIER_SQLITE);
+                let mut list = sql.separated(", ");
+                for key in keys {
+                    list.push_bind(key);
+                }
+                sql.push(")");
+                sql.build_query_as().fetch_all(&pools.reader).await?
+            }
         };
         let earlier = rows.into_iter().map(|row| {
             let fingerprint = Fingerprint::from_slice(&row.fingerprint);

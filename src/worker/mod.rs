@@ -14,6 +14,7 @@ mod applier;
 mod consume;
 mod dead;
 mod embedded;
+mod growth;
 mod overdue;
 
 use std::sync::Arc;
@@ -119,15 +120,16 @@ impl Worker {
             options,
         } = self;
         let overdue = overdue::run(&applier, &shutdown);
+        let growth = growth::run(&applier, &shutdown);
         match broker {
             Broker::Rabbitmq(rabbitmq) => {
                 let buried = dead::run(&applier, &rabbitmq, &shutdown);
                 let applied = consume::run(&applier, &rabbitmq, &options, &shutdown);
-                tokio::join!(applied, buried, overdue);
+                tokio::join!(applied, buried, overdue, growth);
             }
             Broker::Embedded(outbox) => {
                 let mut queue = embedded::Queue::new(outbox, handoffs, bell, &options);
-                tokio::join!(queue.run(&applier, &shutdown), overdue);
+                tokio::join!(queue.run(&applier, &shutdown), overdue, growth);
             }
         }
     }

@@ -34,6 +34,7 @@ mod ingress;
 mod interop;
 mod orders;
 mod quarantine;
+mod reads;
 mod recorder;
 mod relay;
 mod replay_others;
