@@ -360,11 +360,16 @@ impl Bench<'_> {
     fn purge(&mut self, database: &str, found: &mut Found) -> anyhow::Result<()> {
         let db = Db::new(database)?;
         let running = self.ingress(database)?;
-        let wanted = (self.seconds.as_secs() * 2 + 15) * 45_000;
+        let wanted = (self.seconds.as_secs() * 2 + 25) * 45_000;
         let mut generator = self.load(&running, wanted)?;
+        // A second process with the role that purges: it applies what comes in, too, before as well as meanwhile.
+        let worker = self.beside(database, "worker", "[retention]\nevents = \"3650d\"\n")?;
+        thread::sleep(Duration::from_secs(2));
+        generator.phase()?;
         thread::sleep(self.seconds);
         let before: Phase = generator.phase()?;
-        // A second process with the role that purges, and an age that only the old events are past.
+        drop(worker);
+        // Now with an age that only the old events are past.
         let purger = self.beside(database, "worker", "[retention]\nevents = \"30d\"\n")?;
         thread::sleep(Duration::from_secs(2));
         generator.phase()?;
