@@ -126,13 +126,9 @@ impl Asserter {
                 }
             }
             Looked::Missing => {
-                match self.tell_if_lost(queue).await {
-                    Ok(false) => {}
-                    Ok(true) => tokio::time::sleep(goodbye.take().unwrap_or_default()).await,
-                    Err(error) => {
-                        tracing::warn!(%error, queue = %queue.name, "queue is missing, and the store cannot be told");
-                        return Ok(false);
-                    }
+                if let Err(error) = self.tell_if_lost(queue, goodbye).await {
+                    tracing::warn!(%error, queue = %queue.name, "queue is missing, and the store cannot be told");
+                    return Ok(false);
                 }
                 answered(on.channel.queue_declare(
                     queue.name.clone(),
@@ -171,14 +167,22 @@ impl Asserter {
         }
     }
 
-    /// Tells whoever must know before the queue is there again; whether it had been there.
-    async fn tell_if_lost(&self, queue: &DeclaredQueue) -> Result<bool, StoreError> {
+    /// Tells whoever must know before the queue is there again, and after its `goodbye`: others publish meanwhile.
+    async fn tell_if_lost(
+        &self,
+        queue: &DeclaredQueue,
+        goodbye: &mut Option<Duration>,
+    ) -> Result<(), StoreError> {
         let name = queue.name.as_str();
-        let since = match self.store.queue_last_seen(name).await {
+        let seen = self.store.queue_last_seen(name).await;
+        if !matches!(seen, Ok(QueueSeen::Never)) {
+            tokio::time::sleep(goodbye.take().unwrap_or_default()).await;
+        }
+        let since = match seen {
             Ok(QueueSeen::Until(since)) => since,
-            Ok(QueueSeen::Never) => return Ok(false),
+            Ok(QueueSeen::Never) => return Ok(()),
             // What payhook's own queues held is sent again; their loss is not worth waiting for the store.
-            Err(_) if !queue.precious => return Ok(true),
+            Err(_) if !queue.precious => return Ok(()),
             Err(error) => return Err(error),
         };
         tracing::warn!(queue = name, %since, "queue had vanished and is declared again");
@@ -187,7 +191,7 @@ impl Asserter {
                 .tell_queue_missing(name, since, &self.merchants)
                 .await?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Declares what exists, which the broker refuses if it is otherwise.

@@ -21,6 +21,15 @@ pub enum QueueSeen {
     Never,
 }
 
+/// Until when a queue's messages may be lost that is missing `now`: it is declared after this is told, maybe by
+/// another daemon when this one has died, and until then others go on publishing. At least a minute ahead, and the
+/// same for all who look within one minute.
+fn end_of_span(now: Timestamp) -> Timestamp {
+    const MINUTE: i64 = 60_000_000;
+    let minute = now.micros().div_euclid(MINUTE).saturating_add(2);
+    Timestamp::from_micros(minute.saturating_mul(MINUTE))
+}
+
 impl Store {
     /// Notes that `queues` are at the broker now.
     pub async fn queues_seen<'a>(&self, queues: impl IntoIterator<Item = &'a str>) -> Result<(), StoreError> {
@@ -49,7 +58,7 @@ impl Store {
     }
 
     /// Tells each of `merchants` that `queue` had vanished and is there again, empty. Two daemons that find it
-    /// missing tell it once.
+    /// missing in the same minute tell it once; who finds it still missing later tells of the longer span.
     pub async fn tell_queue_missing(
         &self,
         queue: &str,
@@ -58,16 +67,30 @@ impl Store {
     ) -> Result<(), StoreError> {
         let mut tx = self.begin().await?;
         let now = tx.now().await?;
-        let source = format!("{queue}@{since}");
+        let until = end_of_span(now);
+        let source = format!("{queue}@{since}..{until}");
         for merchant in merchants {
             let explanation = format!(
                 "queue {queue} had vanished from the broker and was declared again, empty: what it held, and what \
-                 was published between {since} and {now}, may not have reached its consumer; replay that span if \
+                 was published between {since} and {until}, may not have reached its consumer; replay that span if \
                  it matters"
             );
             let alarm = Alarm::new(AttentionCode::QueueMissing, &source, explanation).merchant(merchant);
             tell(&mut tx, &alarm, now).await?;
         }
         tx.commit().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_ends_a_minute_ahead_and_alike_within_a_minute() {
+        let end = |micros| end_of_span(Timestamp::from_micros(micros)).micros();
+        assert_eq!(end(0), 120_000_000);
+        assert_eq!(end(59_999_999), 120_000_000);
+        assert_eq!(end(60_000_000), 180_000_000);
     }
 }
