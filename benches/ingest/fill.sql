@@ -2,13 +2,14 @@
 -- first event. The first :old of them are half a year old, the others came within the last 25 days.
 -- Triggers would refuse an order that is born paid, and twice the time; this session does without them.
 set session_replication_role = replica;
-do $$
+create function pg_temp.set_guards(was "char", becomes text) returns void language plpgsql as $$
 declare guard record;
 begin
-    for guard in select tgrelid::regclass as tab, tgname from pg_trigger where not tgisinternal and tgenabled = 'A' loop
-        execute format('alter table %s disable trigger %I', guard.tab, guard.tgname);
+    for guard in select tgrelid::regclass as tab, tgname from pg_trigger where not tgisinternal and tgenabled = was loop
+        execute format('alter table %s %s trigger %I', guard.tab, becomes, guard.tgname);
     end loop;
 end $$;
+select pg_temp.set_guards('A', 'disable');
 set synchronous_commit = off;
 
 create temporary table numbered as
@@ -69,10 +70,4 @@ from made where pays order by n;
 
 drop table numbered, made;
 
-do $$
-declare guard record;
-begin
-    for guard in select tgrelid::regclass as tab, tgname from pg_trigger where not tgisinternal and tgenabled = 'D' loop
-        execute format('alter table %s enable always trigger %I', guard.tab, guard.tgname);
-    end loop;
-end $$;
+select pg_temp.set_guards('D', 'enable always');

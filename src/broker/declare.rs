@@ -174,17 +174,15 @@ impl Asserter {
         goodbye: &mut Option<Duration>,
     ) -> Result<(), StoreError> {
         let name = queue.name.as_str();
-        let seen = self.store.queue_last_seen(name).await;
-        if !matches!(seen, Ok(QueueSeen::Never)) {
-            tokio::time::sleep(goodbye.take().unwrap_or_default()).await;
-        }
-        let since = match seen {
-            Ok(QueueSeen::Until(since)) => since,
+        let since = match self.store.queue_last_seen(name).await {
+            Ok(QueueSeen::Until(since)) => Some(since),
             Ok(QueueSeen::Never) => return Ok(()),
             // What payhook's own queues held is sent again; their loss is not worth waiting for the store.
-            Err(_) if !queue.precious => return Ok(()),
+            Err(_) if !queue.precious => None,
             Err(error) => return Err(error),
         };
+        tokio::time::sleep(goodbye.take().unwrap_or_default()).await;
+        let Some(since) = since else { return Ok(()) };
         tracing::warn!(queue = name, %since, "queue had vanished and is declared again");
         if queue.precious {
             self.store

@@ -74,6 +74,7 @@ fn exponent_of(code: [u8; 3]) -> Option<u8> {
         b"CLF" | b"UYW" => Some(4),
         other => TWO
             .as_bytes()
+            // Three letters and a space each.
             .chunks(4)
             .any(|listed| listed.starts_with(other))
             .then_some(2),

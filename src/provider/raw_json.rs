@@ -9,7 +9,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde::de::{Deserializer as _, Error as _, MapAccess, Visitor};
+use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::event::Reading;
@@ -156,48 +156,30 @@ pub(super) fn raw(value: Option<&RawValue>) -> &str {
     value.map_or("", RawValue::get)
 }
 
-/// The member `name` of `object`; `None` when it has none or is no object. A second member of that name is
-/// an error: two readers could take two different ones.
-pub(super) fn member<'a>(
-    object: &'a RawValue,
-    name: &str,
-) -> Result<Option<&'a RawValue>, serde_json::Error> {
+/// The member `name` of `object`; `None` when it has none or is no object.
+pub(super) fn member<'a>(object: &'a RawValue, name: &str) -> Result<Option<&'a RawValue>, String> {
     if !object.get().starts_with('{') {
         return Ok(None);
     }
-    serde_json::Deserializer::from_str(object.get()).deserialize_map(Member(name))
-}
-
-struct Member<'n>(&'n str);
-
-impl<'de> Visitor<'de> for Member<'_> {
-    type Value = Option<&'de RawValue>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
-        while let Some((name, value)) = map.next_entry::<Text<'de>, &'de RawValue>()? {
-            if name.0 == self.0 && found.replace(value).is_some() {
-                return Err(A::Error::custom("a member stands twice"));
-            }
-        }
-        Ok(found.filter(|value| value.get() != "null"))
-    }
+    Members::of(object.get())?.get(name)
 }
 
 /// The members of an object, each as it was written: one pass over its text, however many are asked for.
 pub(super) struct Members<'a>(Vec<(Text<'a>, &'a RawValue)>);
 
 impl<'a> Members<'a> {
-    /// Reads `text`, which holds one object and nothing else.
-    pub(super) fn of(text: &'a str) -> Result<Self, serde_json::Error> {
+    /// Reads `text`, which holds one object and nothing else; an error says where it cannot be read, without a word
+    /// of what stands there.
+    pub(super) fn of(text: &'a str) -> Result<Self, String> {
         let mut reader = serde_json::Deserializer::from_str(text);
-        let members = reader.deserialize_map(All)?;
-        reader.end()?;
-        Ok(members)
+        let read = reader.deserialize_map(All).and_then(|members| {
+            reader.end()?;
+            Ok(members)
+        });
+        read.map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            format!("the JSON cannot be read at line {line} column {column}")
+        })
     }
 
     /// The member `name`; `None` when there is none or it is null. A second one of that name is an error, in
@@ -209,6 +191,20 @@ impl<'a> Members<'a> {
             return Err(format!("the member {name} stands twice"));
         }
         Ok(found.filter(|value| value.get() != "null"))
+    }
+
+    /// What a dotted path leads to; a name may itself hold dots.
+    pub(super) fn at(&self, path: &str) -> Result<Option<&'a RawValue>, String> {
+        if let Some(value) = self.get(path)? {
+            return Ok(Some(value));
+        }
+        let Some((first, rest)) = path.split_once('.') else {
+            return Ok(None);
+        };
+        match self.get(first)? {
+            Some(inner) if inner.get().starts_with('{') => Self::of(inner.get())?.at(rest),
+            _ => Ok(None),
+        }
     }
 }
 

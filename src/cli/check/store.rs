@@ -16,7 +16,8 @@ use crate::telemetry::causes;
 
 const WHAT: &str = "store";
 
-/// A daemon takes these besides its pool: for recording, and for relay and workers.
+/// A daemon takes these besides its pool: one writer and a spare to record with, two for what is rare there, six for
+/// relay and workers (`app`, `ingress::recorder`).
 const BESIDES_THE_POOL: u32 = 10;
 
 /// All findings of the database, after at most `deadline`, and when each key last verified something, if it

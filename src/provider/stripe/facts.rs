@@ -5,9 +5,9 @@
 
 use serde_json::value::RawValue;
 
-use super::payload::{Object, Payload, Resource};
+use super::payload::{Object, Payload};
 use crate::event::{Currency, Fact, FactKind, Identity, Money, Reading, text};
-use crate::provider::raw_json;
+use crate::provider::raw_json::{self, Members};
 use crate::time::Timestamp;
 
 /// The account's settings that a reading depends on.
@@ -100,7 +100,7 @@ fn identity(livemode: Option<bool>, wanted: Option<bool>) -> Identity {
 }
 
 /// The first of `paths` that holds a string or a whole number.
-fn order_id(resource: &Resource<'_>, paths: &[String]) -> Result<Option<String>, String> {
+fn order_id(resource: &Members<'_>, paths: &[String]) -> Result<Option<String>, String> {
     for path in paths {
         let value = resource
             .at(path)

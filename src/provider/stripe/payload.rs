@@ -21,21 +21,33 @@ pub(super) struct Payload<'a> {
     account: Option<&'a RawValue>,
     api_version: Option<&'a RawValue>,
     data: Option<&'a RawValue>,
-    /// `data.object`, and its members if it is an object.
-    about: Result<Option<&'a RawValue>, String>,
-    resource: Result<Option<Resource<'a>>, String>,
+    about: Result<About<'a>, String>,
     related_object: Option<&'a RawValue>,
+}
+
+/// What `data.object` is.
+enum About<'a> {
+    Nothing,
+    Resource(Members<'a>),
+    /// No object; why it has no members, in words.
+    Other(String),
+}
+
+impl<'a> About<'a> {
+    fn read(data: Option<&'a RawValue>) -> Result<Self, String> {
+        let object = data.map_or(Ok(None), |data| raw_json::member(data, "object"))?;
+        Ok(object.map_or(Self::Nothing, |object| {
+            Members::of(object.get()).map_or_else(Self::Other, Self::Resource)
+        }))
+    }
 }
 
 impl<'a> Payload<'a> {
     /// Reads `body`; an error is a reason in words.
     pub(super) fn read(body: &'a str) -> Result<Self, String> {
-        let members = Members::of(body).map_err(|error| shape(&error))?;
+        let members = Members::of(body)?;
         let kind_as_written = members.get("type")?;
         let data = members.get("data")?;
-        let about = data
-            .map_or(Ok(None), |data| raw_json::member(data, "object"))
-            .map_err(|error| shape(&error));
         let payload = Self {
             id: members.get("id")?,
             object: members.get("object")?,
@@ -46,10 +58,7 @@ impl<'a> Payload<'a> {
             account: members.get("account")?,
             api_version: members.get("api_version")?,
             data,
-            resource: about
-                .clone()
-                .and_then(|about| about.map(Resource::read).transpose()),
-            about,
+            about: About::read(data),
             related_object: members.get("related_object")?,
         };
         match payload.kind() {
@@ -73,21 +82,24 @@ impl<'a> Payload<'a> {
         raw_json::text(self.object).is_some_and(|object| object == "v2.core.event")
     }
 
-    /// What `data.object` holds; an error, in words, when that is no object.
-    pub(super) fn resource(&self) -> Result<Option<&Resource<'a>>, String> {
-        self.resource.as_ref().map(Option::as_ref).map_err(Clone::clone)
+    /// The members of `data.object`; an error, in words, when that is no object.
+    pub(super) fn resource(&self) -> Result<Option<&Members<'a>>, String> {
+        match self.about.as_ref().map_err(Clone::clone)? {
+            About::Nothing => Ok(None),
+            About::Resource(members) => Ok(Some(members)),
+            About::Other(why) => Err(why.clone()),
+        }
     }
 
     /// What must be equal for a duplicate (design section 5.3): how `data` is rendered depends on
     /// `api_version`, so it is compared only where that is equal.
     pub(super) fn fingerprint(&self) -> Result<Fingerprint, String> {
-        let about = match (self.about.clone()?, &self.resource) {
-            (Some(_), Ok(Some(resource))) => resource.0.get("id")?,
-            (Some(_), _) => None,
-            (None, _) => self
+        let about = match self.about.as_ref().map_err(Clone::clone)? {
+            About::Resource(members) => members.get("id")?,
+            About::Other(_) => None,
+            About::Nothing => self
                 .related_object
-                .map_or(Ok(None), |object| raw_json::member(object, "id"))
-                .map_err(|error| shape(&error))?,
+                .map_or(Ok(None), |object| raw_json::member(object, "id"))?,
         };
         let parts = [
             self.kind_as_written,
@@ -104,33 +116,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// The members of `data.object`, whatever resource it is.
-pub(super) struct Resource<'a>(Members<'a>);
-
-impl<'a> Resource<'a> {
-    fn read(object: &'a RawValue) -> Result<Self, String> {
-        Members::of(object.get()).map(Self).map_err(|error| shape(&error))
-    }
-
-    /// What a dotted path leads to; a key may itself hold dots.
-    pub(super) fn at(&self, path: &str) -> Result<Option<&'a RawValue>, String> {
-        if let Some(value) = self.0.get(path)? {
-            return Ok(Some(value));
-        }
-        let Some((first, rest)) = path.split_once('.') else {
-            return Ok(None);
-        };
-        match self.0.get(first)? {
-            Some(inner) if inner.get().starts_with('{') => {
-                Self(Members::of(inner.get()).map_err(|error| shape(&error))?).at(rest)
-            }
-            _ => Ok(None),
-        }
-    }
-}
-
-/// The members of a resource that payhook reads.
-#[derive(Default)]
+/// The members of a resource that payhook reads, whatever it is.
 pub(super) struct Object<'a> {
     id: Option<&'a RawValue>,
     pub(super) amount: Option<&'a RawValue>,
@@ -155,7 +141,7 @@ pub(super) struct Object<'a> {
 
 impl<'a> Object<'a> {
     /// Reads a resource; an error is a reason in words.
-    pub(super) fn read(Resource(members): &Resource<'a>) -> Result<Self, String> {
+    pub(super) fn read(members: &Members<'a>) -> Result<Self, String> {
         let object = Self {
             id: members.get("id")?,
             amount: members.get("amount")?,
@@ -223,15 +209,6 @@ fn named(value: Option<&RawValue>) -> Option<Cow<'_, str>> {
         Some(value)
     };
     raw_json::text(id)
-}
-
-/// Where the JSON cannot be read, without a word of what it says.
-fn shape(error: &serde_json::Error) -> String {
-    format!(
-        "the JSON cannot be read at line {} column {}",
-        error.line(),
-        error.column()
-    )
 }
 
 /// The event id of a body that cannot be read otherwise, if that much is clear.
