@@ -20,7 +20,7 @@ use crate::event::{AttentionCode, Event, EventId, ProviderName};
 use crate::store::attention::{self, NewAttention};
 use crate::store::events::{BATCH_BYTES, batch_bytes};
 use crate::store::outbox::{CLAIM, Handoff};
-use crate::store::{Recorded, Repeat, Store, StoreError};
+use crate::store::{Recorded, Repeat, Store, StoreError, Writer};
 use crate::telemetry::metrics::names;
 use crate::time::{Clock, Timestamp};
 
@@ -38,23 +38,39 @@ pub(super) struct Committer {
 
 impl Committer {
     /// Until the queue is closed and empty. Several may share a queue: it is held only while a batch is taken.
+    ///
+    /// The database gets the next batch, if there is one, before the last one is answered: it works while the
+    /// answers are given.
     pub(super) async fn run(self: Arc<Self>, queue: Arc<Mutex<Queue>>) {
+        let mut writer = self.store.writer();
+        let mut committed = Committed::default();
         loop {
-            let batch = queue.lock().await.next(self.options.batch).await;
+            let ready = match queue.try_lock() {
+                Ok(mut queue) => queue.ready(self.options.batch),
+                Err(_) => Vec::new(),
+            };
+            let batch = if ready.is_empty() {
+                self.answer(std::mem::take(&mut committed)).await;
+                writer.rest();
+                queue.lock().await.next(self.options.batch).await
+            } else {
+                ready
+            };
             if batch.is_empty() {
                 return;
             }
-            self.commit(batch).await;
+            (committed, ()) = tokio::join!(self.commit(batch, &mut writer), self.answer(committed));
         }
     }
 
-    /// Commits `batch`, in parts if need be.
-    async fn commit(&self, batch: Vec<Waiting>) {
+    /// Commits `batch`, in parts if need be. Gives the last part that was, not answered yet.
+    async fn commit(&self, batch: Vec<Waiting>, writer: &mut Writer) -> Committed {
         let mut parts = vec![batch];
         while let Some(mut part) = parts.pop() {
             let events: Vec<Arc<Event>> = part.iter().map(|waiting| Arc::clone(&waiting.event)).collect();
-            match self.insert(&events).await {
-                Ok(fresh) => self.answer(part, fresh).await,
+            match self.insert(&events, writer).await {
+                Ok(fresh) if parts.is_empty() => return Committed { part, fresh },
+                Ok(fresh) => self.answer(Committed { part, fresh }).await,
                 Err(StoreError::Refused(_)) if part.len() > 1 => {
                     let half = part.split_off(part.len().div_euclid(2));
                     parts.push(half);
@@ -72,16 +88,17 @@ impl Committer {
                 }
             }
         }
+        Committed::default()
     }
 
     /// Inserts, and hands over what is fresh. The rows are born claimed only if the hand-off has room for all
     /// of them: a claim that nobody holds would delay its event.
-    async fn insert(&self, events: &[Arc<Event>]) -> Result<Vec<bool>, StoreError> {
+    async fn insert(&self, events: &[Arc<Event>], writer: &mut Writer) -> Result<Vec<bool>, StoreError> {
         let claimed_until = Instant::now() + CLAIM;
         let handoff = self.options.handoff.as_ref();
         let permits = handoff.and_then(|handoff| handoff.try_reserve_many(events.len()).ok());
         let claimant = permits.as_ref().map(|_| self.options.process_id.as_str());
-        let fresh = self.in_time(self.store.insert_fresh(events, claimant)).await?;
+        let fresh = self.in_time(writer.insert_fresh(events, claimant)).await?;
         crash::point(crash::Point::RecorderCommitted);
         let fresh_events = std::iter::zip(events, &fresh).filter(|(_, fresh)| **fresh);
         for (permit, (event, _)) in std::iter::zip(permits.into_iter().flatten(), fresh_events) {
@@ -94,7 +111,10 @@ impl Committer {
     }
 
     /// Answers those whose events are fresh, then finds out about the others.
-    async fn answer(&self, part: Vec<Waiting>, fresh: Vec<bool>) {
+    async fn answer(&self, Committed { part, fresh }: Committed) {
+        if part.is_empty() {
+            return;
+        }
         let count = u32::try_from(part.len()).unwrap_or(u32::MAX);
         histogram!(names::BATCH_EVENTS).record(f64::from(count));
         note_last_events(&part, &fresh);
@@ -193,6 +213,13 @@ impl Committer {
     }
 }
 
+/// Those whose batch was committed, and of each whether its event was fresh.
+#[derive(Debug, Default)]
+struct Committed {
+    part: Vec<Waiting>,
+    fresh: Vec<bool>,
+}
+
 /// What waits, and the one that was too much for the batch before.
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -205,14 +232,18 @@ impl Queue {
         Self { waiting, over: None }
     }
 
-    /// Waits for one and takes what is behind it, up to `rows` and [`BATCH_BYTES`]. Empty: nothing will come.
+    /// Waits for one and takes what is behind it. Empty: nothing will come.
     async fn next(&mut self, rows: usize) -> Vec<Waiting> {
-        let first = match self.over.take() {
-            Some(first) => first,
-            None => match self.waiting.recv().await {
-                Some(first) => first,
-                None => return Vec::new(),
-            },
+        if self.over.is_none() {
+            self.over = self.waiting.recv().await;
+        }
+        self.ready(rows)
+    }
+
+    /// Takes what waits, up to `rows` and [`BATCH_BYTES`].
+    fn ready(&mut self, rows: usize) -> Vec<Waiting> {
+        let Some(first) = self.over.take().or_else(|| self.waiting.try_recv().ok()) else {
+            return Vec::new();
         };
         let mut bytes = batch_bytes(&first.event);
         let mut batch = vec![first];

@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use sqlx::{PgPool, QueryBuilder, Sqlite};
+use sqlx::{PgConnection, QueryBuilder, Sqlite};
 
 use super::lease::Lease;
 use super::outbox::CLAIM;
@@ -73,20 +73,18 @@ impl Store {
         batch: &[Arc<Event>],
         claimant: Option<&str>,
     ) -> Result<Vec<bool>, StoreError> {
-        let rows = sorted_once(batch);
-        if rows.is_empty() {
-            return Ok(Vec::new());
+        let mut writer = self.writer();
+        let fresh = writer.insert_fresh(batch, claimant).await;
+        writer.rest();
+        fresh
+    }
+
+    /// For who stores batch after batch.
+    pub fn writer(&self) -> Writer {
+        Writer {
+            store: self.clone(),
+            kept: None,
         }
-        let claim = claimant.map_or(0, |_| micros(CLAIM));
-        let fresh = match self {
-            Self::Postgres(pool) => insert_postgres(pool, &rows, claim, claimant).await?,
-            Self::Sqlite(_) => insert_sqlite(self.begin().await?, &rows, claim, claimant).await?,
-        };
-        let fresh: HashSet<String> = fresh.into_iter().collect();
-        Ok(batch
-            .iter()
-            .map(|event| fresh.contains(event.id.as_str()))
-            .collect())
     }
 
     /// [`Self::insert_fresh`] and, for the rest, [`Self::compare_repeats`] and [`Self::keep_conflicts`]: for
@@ -130,6 +128,57 @@ impl Store {
     }
 }
 
+/// Stores batch after batch on one connection. The pool asks of each connection that comes back whether it still
+/// lives: a round trip for Postgres and another connection for the next batch, while this one answers.
+#[derive(Debug)]
+pub struct Writer {
+    store: Store,
+    kept: Option<Lease>,
+}
+
+impl Writer {
+    /// [`Store::insert_fresh`], keeping the connection. A batch that is abandoned closes it.
+    pub async fn insert_fresh(
+        &mut self,
+        batch: &[Arc<Event>],
+        claimant: Option<&str>,
+    ) -> Result<Vec<bool>, StoreError> {
+        let rows = sorted_once(batch);
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let claim = claimant.map_or(0, |_| micros(CLAIM));
+        let fresh = match &self.store {
+            Store::Postgres(pool) => {
+                let mut lease = match self.kept.take() {
+                    Some(lease) => lease,
+                    None => Lease::take(pool).await?,
+                };
+                match insert_postgres(lease.conn()?, &rows, claim, claimant).await {
+                    Ok(fresh) => {
+                        self.kept = Some(lease);
+                        fresh
+                    }
+                    refused => lease.end(refused)?,
+                }
+            }
+            Store::Sqlite(_) => insert_sqlite(self.store.begin().await?, &rows, claim, claimant).await?,
+        };
+        let fresh: HashSet<String> = fresh.into_iter().collect();
+        Ok(batch
+            .iter()
+            .map(|event| fresh.contains(event.id.as_str()))
+            .collect())
+    }
+
+    /// Gives the connection back: nothing is at hand to be stored, and one that idles may die unnoticed.
+    pub fn rest(&mut self) {
+        if let Some(lease) = self.kept.take() {
+            lease.give_back();
+        }
+    }
+}
+
 /// What an event counts towards [`BATCH_BYTES`].
 pub fn batch_bytes(event: &Event) -> usize {
     let content = event.content.as_ref().map_or(0, bytes::Bytes::len);
@@ -149,7 +198,7 @@ fn sorted_once(batch: &[Arc<Event>]) -> Vec<&Event> {
 }
 
 async fn insert_postgres(
-    pool: &PgPool,
+    conn: &mut PgConnection,
     rows: &[&Event],
     claim: i64,
     claimant: Option<&str>,
@@ -183,11 +232,9 @@ async fn insert_postgres(
         .bind(column!(|e| e.remote_addr.map(|addr| addr.to_string())))
         .bind(claim)
         .bind(claimant);
-    let mut lease = Lease::take(pool).await?;
     // One statement is written and committed in one: there is nothing between the two to stop at.
     crash::point(crash::Point::RecorderWritten);
-    let answer = query.fetch_all(lease.conn()?).await;
-    lease.end(answer)
+    query.fetch_all(conn).await
 }
 
 async fn insert_sqlite(

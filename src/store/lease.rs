@@ -8,6 +8,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, PgPool, Postgres};
 
 /// One connection, for statements that a caller may abandon.
+#[derive(Debug)]
 pub(super) struct Lease(Option<PoolConnection<Postgres>>);
 
 impl Lease {
@@ -22,11 +23,16 @@ impl Lease {
     }
 
     /// Gives the connection back if the server has answered, with whatever answer.
-    pub(super) fn end<T>(mut self, answer: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+    pub(super) fn end<T>(self, answer: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
         if matches!(answer, Ok(_) | Err(sqlx::Error::Database(_))) {
-            drop(self.0.take());
+            self.give_back();
         }
         answer
+    }
+
+    /// Gives the connection back to its pool: no statement is under way on it.
+    pub(super) fn give_back(mut self) {
+        drop(self.0.take());
     }
 }
 

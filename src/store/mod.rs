@@ -60,7 +60,7 @@ pub use daemon_lock::{DaemonLock, DaemonLockError};
 pub use error::StoreError;
 pub use event_list::{EventFilter, EventView, UNFINISHED};
 pub use event_row::{RawNotification, Unreadable};
-pub use events::Recorded;
+pub use events::{Recorded, Writer};
 pub use inspect::{Inspection, inspect};
 pub use order_list::OrderFilter;
 pub use quarantine_list::{Kept, QuarantineFilter, QuarantineView};
