@@ -155,8 +155,12 @@ impl App {
             policy,
             clock.clone(),
         );
+        let recording = roles
+            .contains(&Role::Ingress)
+            .then(|| public::recording(&config, &store));
+        let readiness = Readiness::new(recording.clone().unwrap_or_else(|| store.clone()), clock.clone());
         let state = ApiState {
-            readiness: Readiness::new(store.clone(), clock.clone()),
+            readiness: readiness.clone(),
             store: store.clone(),
             tokens,
             health: Arc::clone(&health),
@@ -180,6 +184,11 @@ impl App {
         // Before the first row is written: what the feed counts from is settled here.
         prepare(&store, config.store.migrate, &flows).await?;
 
+        // Before anybody else takes the connections there are.
+        if recording.is_some() {
+            readiness.store_takes_writes().await;
+        }
+
         // Before the ingress that hands over to them.
         let shared = flows::Shared {
             store: &store,
@@ -192,8 +201,8 @@ impl App {
         };
         let handoff = flows::start(&config, roles, &shared, &flows)?;
 
-        let notify_addr = if roles.contains(&Role::Ingress) {
-            Some(public::receive(&config, &shared, handoff, &public).await?)
+        let notify_addr = if let Some(recording) = recording {
+            Some(public::receive(&config, &shared, recording, handoff, &public).await?)
         } else {
             None
         };

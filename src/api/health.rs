@@ -1,7 +1,8 @@
 //! `/healthz`: the process answers. `/readyz`: it can take a notification. Neither asks for a token.
 //!
 //! Ready means that the store takes a write, committed within a second, and that the drain has not begun: what
-//! an ack promises. The broker and the outbox stand in the body only, since acks do not wait for them; but a
+//! an ack promises. Where notifications are taken the write goes over a connection of those that they take, since
+//! the others tell nothing about it. The broker and the outbox stand in the body only, since acks do not wait for them; but a
 //! process without ingress does nothing without the broker, and says so. The probe's write is shared by all
 //! who ask within a second, so that asking often costs nothing.
 
@@ -55,16 +56,27 @@ impl Readiness {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::warn!(%error, cause, "not ready: the store refuses a write");
+                let refusal = self.refusal().await;
+                tracing::warn!(%error, cause, refusal, "not ready: the store refuses a write");
                 false
             }
             Err(_) => {
-                tracing::warn!("not ready: the store took longer than a second for a write");
+                let refusal = self.refusal().await;
+                tracing::warn!(
+                    refusal,
+                    "not ready: the store took longer than a second for a write"
+                );
                 false
             }
         };
         *last = Some((Instant::now(), ok));
         ok
+    }
+
+    /// What the database says to one who asks for a connection, if it gives none.
+    async fn refusal(&self) -> Option<String> {
+        let refusal = tokio::time::timeout(PROBE, self.store.refusal()).await;
+        refusal.ok().flatten()
     }
 }
 

@@ -9,22 +9,30 @@ use super::{SPARE_CONNECTIONS, Stage, StartError, address, bind, flows, store_op
 use crate::config::Config;
 use crate::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
 use crate::store::outbox::Handoff;
-use crate::store::{Plans, StoreOptions};
+use crate::store::{Plans, Store, StoreOptions};
+
+/// The connections that notifications are recorded over; nobody else takes them, and one for each commit under way
+/// is never given up.
+pub(super) fn recording(config: &Config, store: &Store) -> Store {
+    let writers = config.recorder.writers;
+    store.dedicated(&StoreOptions {
+        max_connections: writers.saturating_add(SPARE_CONNECTIONS),
+        min_connections: writers,
+        statement_timeout: config.server.ack_deadline,
+        plans: Plans::Lookups,
+        ..store_options(config)
+    })
+}
 
 /// Starts the public side: the listener and, behind it, recorder and quarantine. Gives where providers call.
 pub(super) async fn receive(
     config: &Config,
     shared: &flows::Shared<'_>,
+    recording: Store,
     handoff: Option<mpsc::Sender<Handoff>>,
     public: &Stage,
 ) -> Result<SocketAddr, StartError> {
     let (server, clock) = (&config.server, shared.clock);
-    let recording = shared.store.dedicated(&StoreOptions {
-        max_connections: config.recorder.writers.saturating_add(SPARE_CONNECTIONS),
-        statement_timeout: server.ack_deadline,
-        plans: Plans::Lookups,
-        ..store_options(config)
-    });
     let quarantine = Quarantine::start(shared.store.clone(), &public.tasks);
     let recorder = Recorder::start(
         recording,

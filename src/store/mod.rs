@@ -91,6 +91,8 @@ pub enum Plans {
 pub struct StoreOptions {
     /// Most connections (Postgres) or readers (SQLite).
     pub max_connections: u32,
+    /// Connections that are kept though they idle (Postgres): a role may have no more to spare when they are needed.
+    pub min_connections: u32,
     /// How long a caller waits for a connection before it hears [`StoreError::Unavailable`].
     pub acquire_timeout: Duration,
     /// When Postgres gives a statement up, so that one that hangs does not hold its connection for ever.
@@ -103,6 +105,7 @@ impl Default for StoreOptions {
     fn default() -> Self {
         Self {
             max_connections: 16,
+            min_connections: 0,
             acquire_timeout: Duration::from_secs(1),
             statement_timeout: Duration::from_secs(30),
             plans: Plans::Any,

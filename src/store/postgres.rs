@@ -33,6 +33,7 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
     };
     PgPoolOptions::new()
         .max_connections(options.max_connections)
+        .min_connections(options.min_connections)
         .acquire_timeout(options.acquire_timeout)
         .test_before_acquire(false)
         .before_acquire(|conn, meta| {

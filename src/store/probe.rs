@@ -3,6 +3,8 @@
 //! A rolled-back write would not notice a full disk, a stuck fsync or a synchronous standby that is gone, and
 //! those are what an ack waits for. So the probe commits: one row, always the same.
 
+use sqlx::{Connection as _, PgConnection};
+
 use super::{Store, StoreError, on_tx};
 use crate::time::Timestamp;
 
@@ -19,5 +21,21 @@ impl Store {
             .await
             .map(drop))?;
         tx.commit().await
+    }
+
+    /// Why Postgres gives no connection, in its own words. While it has none to spare a pool asks again and again,
+    /// and all it says in the end is that time ran out. The caller bounds the time.
+    pub async fn refusal(&self) -> Option<String> {
+        let Self::Postgres(pool) = self else {
+            return None;
+        };
+        match PgConnection::connect_with(&pool.connect_options()).await {
+            Ok(connection) => {
+                drop(connection.close().await);
+                None
+            }
+            Err(sqlx::Error::Database(error)) => Some(error.message().to_owned()),
+            Err(_) => None,
+        }
     }
 }
