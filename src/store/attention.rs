@@ -7,9 +7,9 @@
 use serde::Serialize;
 use sqlx::{FromRow, QueryBuilder};
 
-use super::keys::push_keys;
 use super::messages::{self, NewMessage};
 use super::orders::OrderKey;
+use super::rows::push_keys;
 use super::{Store, StoreError, Tx, on_pool, on_tx};
 use crate::event::{Announcement, AttentionCode, EventId, ProviderName, new_id};
 use crate::time::Timestamp;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sqlx::{FromRow, QueryBuilder};
 
+use super::rows::push_keys;
 use super::{Store, StoreError, Tx, on_pool, on_tx};
 use crate::event::{Currency, Event, EventId, EventKey, Fingerprint, Money};
 use crate::time::Timestamp;
@@ -25,8 +26,7 @@ macro_rules! select_events {
 
 const BY_ID: &str = select_events!("id = $1");
 const BY_KEY: &str = select_events!("event_key = $1");
-const BY_IDS: &str = select_events!("id in (");
-const BY_KEYS: &str = select_events!("event_key in (");
+const WHERE: &str = select_events!("");
 const RAW: &str = "select headers, body from events where merchant = $1 and id = $2";
 
 /// A stored event that does not read.
@@ -105,7 +105,7 @@ impl Store {
         &self,
         ids: &[EventId],
     ) -> Result<Vec<Result<Arc<Event>, Unreadable>>, StoreError> {
-        self.events_in(BY_IDS, ids.iter().map(EventId::as_str)).await
+        self.events_in("id", ids.iter().map(EventId::as_str)).await
     }
 
     /// Many events by their keys, in no order; a key that is not stored is left out.
@@ -113,24 +113,21 @@ impl Store {
         &self,
         keys: &[EventKey],
     ) -> Result<Vec<Result<Arc<Event>, Unreadable>>, StoreError> {
-        self.events_in(BY_KEYS, keys.iter().map(EventKey::as_str)).await
+        self.events_in("event_key", keys.iter().map(EventKey::as_str))
+            .await
     }
 
     async fn events_in(
         &self,
-        select: &'static str,
+        column: &'static str,
         names: impl ExactSizeIterator<Item = &str>,
     ) -> Result<Vec<Result<Arc<Event>, Unreadable>>, StoreError> {
         if names.len() == 0 {
             return Ok(Vec::new());
         }
         let rows: Vec<EventRow> = on_pool!(self, |pool| {
-            let mut sql = QueryBuilder::new(select);
-            let mut list = sql.separated(", ");
-            for name in names {
-                list.push_bind(name);
-            }
-            sql.push(")");
+            let mut sql = QueryBuilder::new(WHERE);
+            push_keys(&mut sql, column, names.map(|name| [name]));
             sql.build_query_as().fetch_all(pool).await
         })?;
         let read = rows.into_iter().map(|row| {
@@ -166,12 +163,8 @@ pub(super) async fn events_seen_by(tx: &mut Tx, ids: &[EventId]) -> Result<Vec<A
         return Ok(Vec::new());
     }
     let rows: Vec<EventRow> = on_tx!(tx, |conn| {
-        let mut sql = QueryBuilder::new(BY_IDS);
-        let mut list = sql.separated(", ");
-        for id in ids {
-            list.push_bind(id.as_str());
-        }
-        sql.push(")");
+        let mut sql = QueryBuilder::new(WHERE);
+        push_keys(&mut sql, "id", ids.iter().map(|id| [id.as_str()]));
         sql.build_query_as().fetch_all(conn).await
     })?;
     let read = rows.into_iter().map(EventRow::event).filter_map(|event| {

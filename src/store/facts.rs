@@ -2,15 +2,15 @@
 
 use sqlx::{FromRow, QueryBuilder};
 
-use super::keys::push_keys;
 use super::orders::OrderKey;
+use super::rows::{Rows, push_keys};
 use super::trades::TradeKey;
 use super::{StoreError, Tx, on_tx};
 use crate::event::{Currency, EventId, Fact, FactKind, Money};
 use crate::time::Timestamp;
 
 const INSERT: &str = "insert into facts (merchant, provider, key, kind, order_id, trade_id, refund_id, amount, \
-     currency, currency_assumed, at, reason, unsigned_total, event_id, recorded_at) ";
+     currency, currency_assumed, at, reason, unsigned_total, event_id, recorded_at) select * from (";
 macro_rules! columns {
     () => {
         "id, merchant, provider, key, kind, order_id, trade_id, refund_id, amount, currency, currency_assumed, at, \
@@ -150,28 +150,26 @@ pub async fn record(tx: &mut Tx, facts: &[NewFact<'_>], now: Timestamp) -> Resul
     if facts.is_empty() {
         return Ok(Vec::new());
     }
+    let rows = Rows::of(facts)
+        .text(|new| new.merchant)
+        .text(|new| new.provider)
+        .text(|new| new.fact.key.as_str())
+        .text(|new| new.fact.kind.as_str())
+        .text(|new| new.fact.order_id.as_deref())
+        .text(|new| new.fact.trade_id.as_deref())
+        .text(|new| new.fact.refund_id.as_deref())
+        .int(|new| new.fact.amount.map(|money| money.minor))
+        .text(|new| currency(new.fact))
+        .bool(|new| new.fact.currency_assumed)
+        .int(|new| new.fact.at.map(Timestamp::micros))
+        .text(|new| new.fact.reason.as_deref())
+        .int(|new| new.fact.unsigned.map(|money| money.minor))
+        .text(|new| new.event_id.map(EventId::as_str))
+        .each(now.micros());
     let fresh: Vec<(String, String, String)> = on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT);
-        sql.push_values(facts, |mut row, new| {
-            let fact = new.fact;
-            let currency = fact.amount.or(fact.unsigned).map(|money| money.currency);
-            row.push_bind(new.merchant)
-                .push_bind(new.provider)
-                .push_bind(&fact.key)
-                .push_bind(fact.kind.as_str())
-                .push_bind(&fact.order_id)
-                .push_bind(&fact.trade_id)
-                .push_bind(&fact.refund_id)
-                .push_bind(fact.amount.map(|money| money.minor))
-                .push_bind(currency.map(|currency| currency.as_str().to_owned()))
-                .push_bind(fact.currency_assumed)
-                .push_bind(fact.at.map(Timestamp::micros))
-                .push_bind(&fact.reason)
-                .push_bind(fact.unsigned.map(|money| money.minor))
-                .push_bind(new.event_id.map(EventId::as_str))
-                .push_bind(now.micros());
-        });
-        sql.push(" on conflict do nothing returning merchant, provider, key");
+        rows.push_to(&mut sql);
+        sql.push(") as told where true on conflict do nothing returning merchant, provider, key");
         sql.build_query_as().fetch_all(conn).await
     })?;
     Ok(fresh
@@ -182,6 +180,11 @@ pub async fn record(tx: &mut Tx, facts: &[NewFact<'_>], now: Timestamp) -> Resul
             key,
         })
         .collect())
+}
+
+fn currency(fact: &Fact) -> Option<&str> {
+    let money = fact.amount.as_ref().or(fact.unsigned.as_ref());
+    money.map(|money| money.currency.as_str())
 }
 
 /// The facts of `trades`, and those of `orders` that name no trade; in the order of becoming known.
@@ -197,11 +200,12 @@ pub async fn of(tx: &mut Tx, trades: &[TradeKey], orders: &[OrderKey]) -> Result
     }
     if !orders.is_empty() {
         let (before, after) = tx.pick(OWN_POSTGRES, OWN_SQLITE);
+        let rows_of_orders = Rows::of(orders)
+            .text(|order| order.merchant.as_str())
+            .text(|order| order.order_id.as_str());
         rows.extend::<Vec<Row>>(on_tx!(&mut *tx, |conn| {
             let mut sql = QueryBuilder::new(before);
-            sql.push_values(orders, |mut row, order| {
-                row.push_bind(&order.merchant).push_bind(&order.order_id);
-            });
+            rows_of_orders.push_to(&mut sql);
             sql.push(after);
             sql.build_query_as().fetch_all(conn).await
         })?);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use sqlx::QueryBuilder;
 
-use super::keys::push_keys;
 use super::orders::OrderKey;
+use super::rows::{Rows, push_keys};
 use super::trades::TradeKey;
 use super::{StoreError, Tx, on_tx};
 use crate::event::EventId;
@@ -13,9 +13,12 @@ use crate::time::Timestamp;
 
 const INSERT_HISTORY: &str = "insert into order_history \
      (merchant, order_id, at, event_id, fact, outcome, reason, status_before, status_after) ";
-const INSERT_OUTCOMES: &str = "insert into event_outcomes (event_id, outcome, reason, decided_at) ";
+const INSERT_OUTCOMES: &str =
+    "insert into event_outcomes (event_id, outcome, reason, decided_at) select * from (";
+const OVER_WHAT_STOOD: &str = ") as decided where true on conflict (event_id) do update set \
+     outcome = excluded.outcome, reason = excluded.reason, decided_at = excluded.decided_at";
 const SELECT_OUTCOMES: &str = "select event_id, outcome from event_outcomes where ";
-const INSERT_EVENT_ORDERS: &str = "insert into event_orders (event_id, merchant, order_id) ";
+const INSERT_EVENT_ORDERS: &str = "insert into event_orders (event_id, merchant, order_id) select * from (";
 
 /// What is named comes first, then whether it is parked: a join could read all that is parked instead.
 const NAMED: &str = "with named as materialized (";
@@ -63,19 +66,19 @@ pub async fn insert(tx: &mut Tx, lines: &[NewHistory], now: Timestamp) -> Result
     if lines.is_empty() {
         return Ok(());
     }
+    let rows = Rows::of(lines)
+        .text(|line| line.order.merchant.as_str())
+        .text(|line| line.order.order_id.as_str())
+        .each(now.micros())
+        .text(|line| line.event_id.as_ref().map(EventId::as_str))
+        .text(|line| line.fact.as_str())
+        .text(|line| line.outcome)
+        .text(|line| line.reason.as_str())
+        .text(|line| line.before)
+        .text(|line| line.after);
     on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT_HISTORY);
-        sql.push_values(lines, |mut row, line| {
-            row.push_bind(&line.order.merchant)
-                .push_bind(&line.order.order_id)
-                .push_bind(now.micros())
-                .push_bind(line.event_id.as_ref().map(EventId::as_str))
-                .push_bind(&line.fact)
-                .push_bind(line.outcome)
-                .push_bind(&line.reason)
-                .push_bind(line.before)
-                .push_bind(line.after);
-        });
+        rows.push_to(&mut sql);
         sql.build().execute(conn).await.map(drop)
     })?;
     Ok(())
@@ -133,18 +136,15 @@ pub async fn decide(tx: &mut Tx, outcomes: &[NewOutcome], now: Timestamp) -> Res
     if outcomes.is_empty() {
         return Ok(());
     }
+    let rows = Rows::of(outcomes)
+        .text(|outcome| outcome.event_id.as_str())
+        .text(|outcome| outcome.outcome)
+        .text(|outcome| outcome.reason.as_str())
+        .each(now.micros());
     on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT_OUTCOMES);
-        sql.push_values(outcomes, |mut row, outcome| {
-            row.push_bind(outcome.event_id.as_str())
-                .push_bind(outcome.outcome)
-                .push_bind(&outcome.reason)
-                .push_bind(now.micros());
-        });
-        sql.push(
-            " on conflict (event_id) do update set outcome = excluded.outcome, reason = excluded.reason, \
-             decided_at = excluded.decided_at",
-        );
+        rows.push_to(&mut sql);
+        sql.push(OVER_WHAT_STOOD);
         sql.build().execute(conn).await.map(drop)
     })?;
     Ok(())
@@ -155,14 +155,14 @@ pub async fn concern(tx: &mut Tx, pairs: &[(EventId, OrderKey)]) -> Result<(), S
     if pairs.is_empty() {
         return Ok(());
     }
+    let rows = Rows::of(pairs)
+        .text(|(event, _)| event.as_str())
+        .text(|(_, order)| order.merchant.as_str())
+        .text(|(_, order)| order.order_id.as_str());
     on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT_EVENT_ORDERS);
-        sql.push_values(pairs, |mut row, (event, order)| {
-            row.push_bind(event.as_str())
-                .push_bind(&order.merchant)
-                .push_bind(&order.order_id);
-        });
-        sql.push(" on conflict do nothing");
+        rows.push_to(&mut sql);
+        sql.push(") as pairs where true on conflict do nothing");
         sql.build().execute(conn).await.map(drop)
     })?;
     Ok(())

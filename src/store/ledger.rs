@@ -2,7 +2,7 @@
 
 use sqlx::{FromRow, QueryBuilder};
 
-use super::keys::push_keys;
+use super::rows::{Rows, push_keys};
 use super::trades::TradeKey;
 use super::{StoreError, Tx, on_tx};
 use crate::event::{Currency, EventId};
@@ -77,20 +77,20 @@ pub async fn insert(tx: &mut Tx, entries: &[NewEntry], now: Timestamp) -> Result
     if entries.is_empty() {
         return Ok(());
     }
+    let rows = Rows::of(entries)
+        .text(|entry| entry.trade.merchant.as_str())
+        .text(|entry| entry.trade.provider.as_str())
+        .text(|entry| entry.source.as_str())
+        .text(|entry| entry.entry_type)
+        .text(|entry| entry.trade.trade_id.as_str())
+        .text(|entry| entry.order_id.as_str())
+        .int(|entry| entry.amount)
+        .text(|entry| entry.currency.as_str())
+        .text(|entry| entry.event_id.as_ref().map(EventId::as_str))
+        .each(now.micros());
     let written = on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT);
-        sql.push_values(entries, |mut row, entry| {
-            row.push_bind(&entry.trade.merchant)
-                .push_bind(&entry.trade.provider)
-                .push_bind(&entry.source)
-                .push_bind(entry.entry_type)
-                .push_bind(&entry.trade.trade_id)
-                .push_bind(&entry.order_id)
-                .push_bind(entry.amount)
-                .push_bind(entry.currency.as_str().to_owned())
-                .push_bind(entry.event_id.as_ref().map(EventId::as_str))
-                .push_bind(now.micros());
-        });
+        rows.push_to(&mut sql);
         sql.build().execute(conn).await.map(|done| done.rows_affected())
     })?;
     if u64::try_from(entries.len()).is_ok_and(|wanted| wanted == written) {

@@ -5,11 +5,18 @@
 
 use sqlx::QueryBuilder;
 
+use super::rows::Rows;
 use super::{StoreError, Tx, on_tx};
 use crate::time::Timestamp;
 
 const INSERT_MESSAGES: &str = "insert into messages (id, merchant, order_id, routing_key, body, created_at) ";
-const INSERT_OUTBOX: &str = "insert into outbox (id, kind, message_id, created_at, due_at) ";
+// Due by the database's clock, which is the only one that claims are compared with.
+const INSERT_OUTBOX: (&str, &str) = (
+    "insert into outbox (id, kind, message_id, created_at, due_at) select column1, 'message', column1, column2, \
+     (extract(epoch from clock_timestamp()) * 1000000)::bigint from (",
+    "insert into outbox (id, kind, message_id, created_at, due_at) select column1, 'message', column1, column2, \
+     cast(unixepoch('subsec') * 1000000 as integer) from (",
+);
 
 /// A message to be written.
 #[derive(Clone, Debug)]
@@ -31,36 +38,30 @@ pub async fn insert(tx: &mut Tx, messages: &[NewMessage], now: Timestamp) -> Res
     if messages.is_empty() {
         return Ok(());
     }
-    // Due by the database's clock, which is the only one that claims are compared with.
-    let due = tx.pick(
-        "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
-        "cast(unixepoch('subsec') * 1000000 as integer)",
-    );
+    let rows = Rows::of(messages)
+        .text(|message| message.id.as_str())
+        .text(|message| message.merchant.as_str())
+        .text(|message| message.order_id.as_deref())
+        .text(|message| message.routing_key.as_str())
+        .blob(|message| &message.body)
+        .each(now.micros());
     let written = on_tx!(&mut *tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT_MESSAGES);
-        sql.push_values(messages, |mut row, message| {
-            row.push_bind(&message.id)
-                .push_bind(&message.merchant)
-                .push_bind(&message.order_id)
-                .push_bind(&message.routing_key)
-                .push_bind(&message.body)
-                .push_bind(now.micros());
-        });
+        rows.push_to(&mut sql);
         sql.build().execute(conn).await.map(|done| done.rows_affected())
     })?;
     let wanted = u64::try_from(messages.len()).unwrap_or(u64::MAX);
     if written != wanted {
         return Err(StoreError::corrupt("messages", "a message id was taken already"));
     }
+    let insert = tx.pick(INSERT_OUTBOX.0, INSERT_OUTBOX.1);
+    let rows = Rows::of(messages)
+        .text(|message| message.id.as_str())
+        .each(now.micros());
     on_tx!(&mut *tx, |conn| {
-        let mut sql = QueryBuilder::new(INSERT_OUTBOX);
-        sql.push_values(messages, |mut row, message| {
-            row.push_bind(&message.id)
-                .push("'message'")
-                .push_bind(&message.id)
-                .push_bind(now.micros())
-                .push(due);
-        });
+        let mut sql = QueryBuilder::new(insert);
+        rows.push_to(&mut sql);
+        sql.push(") as due");
         sql.build().execute(conn).await.map(drop)
     })?;
     Ok(())

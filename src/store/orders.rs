@@ -2,12 +2,13 @@
 
 use sqlx::{FromRow, QueryBuilder};
 
-use super::keys::push_keys;
+use super::rows::{Rows, push_keys};
 use super::{StoreError, Tx, on_tx};
 use crate::event::Currency;
 use crate::time::Timestamp;
 
-const INSERT: &str = "insert into orders (merchant, order_id, status, parked_until, created_at, updated_at) ";
+const INSERT: &str = "insert into orders (merchant, order_id, status, parked_until, created_at, updated_at) \
+     select column1, column2, 'pending', column3, column4, column4 from (";
 const SELECT: &str = "select merchant, order_id, status, closed_by, currency, amount, paid, refunded, reversed, \
      version, paid_version, parked_until from orders where ";
 // The version that was read guards the row, whatever locks a database has.
@@ -109,17 +110,16 @@ pub async fn lock(
     now: Timestamp,
 ) -> Result<Vec<OrderRow>, StoreError> {
     if !create.is_empty() {
+        let rows = Rows::of(create)
+            .text(|key| key.merchant.as_str())
+            .text(|key| key.order_id.as_str())
+            .each(parked_until.map(Timestamp::micros))
+            .each(now.micros());
         on_tx!(&mut *tx, |conn| {
             let mut sql = QueryBuilder::new(INSERT);
-            sql.push_values(create, |mut row, key| {
-                row.push_bind(&key.merchant)
-                    .push_bind(&key.order_id)
-                    .push("'pending'")
-                    .push_bind(parked_until.map(Timestamp::micros))
-                    .push_bind(now.micros())
-                    .push_bind(now.micros());
-            });
-            sql.push(" on conflict do nothing");
+            rows.push_to(&mut sql);
+            // The condition tells SQLite that what follows belongs to the insert.
+            sql.push(") as named where true on conflict do nothing");
             sql.build().execute(conn).await.map(drop)
         })?;
     }
@@ -142,23 +142,23 @@ pub async fn update(tx: &mut Tx, orders: &[OrderRow], now: Timestamp) -> Result<
     if orders.is_empty() {
         return Ok(());
     }
+    let rows = Rows::of(orders)
+        .text(|order| order.key.merchant.as_str())
+        .text(|order| order.key.order_id.as_str())
+        .text(|order| order.status.as_str())
+        .text(|order| order.closed_by.as_deref())
+        .text(|order| order.currency.as_ref().map(Currency::as_str))
+        .int(|order| order.amount)
+        .int(|order| order.paid)
+        .int(|order| order.refunded)
+        .int(|order| order.reversed)
+        .int(|order| order.version)
+        .int(|order| order.paid_version)
+        .int(|order| order.parked_until.map(Timestamp::micros))
+        .each(now.micros());
     let written = on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(UPDATE);
-        sql.push_values(orders, |mut row, order| {
-            row.push_bind(&order.key.merchant)
-                .push_bind(&order.key.order_id)
-                .push_bind(&order.status)
-                .push_bind(&order.closed_by)
-                .push_bind(order.currency.map(|currency| currency.as_str().to_owned()))
-                .push_bind(order.amount)
-                .push_bind(order.paid)
-                .push_bind(order.refunded)
-                .push_bind(order.reversed)
-                .push_bind(order.version)
-                .push_bind(order.paid_version)
-                .push_bind(order.parked_until.map(Timestamp::micros))
-                .push_bind(now.micros());
-        });
+        rows.push_to(&mut sql);
         sql.push(
             ") as v where orders.merchant = v.column1 and orders.order_id = v.column2 \
              and orders.version between v.column10 - 1 and v.column10",

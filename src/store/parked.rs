@@ -5,6 +5,7 @@ use sqlx::{FromRow, QueryBuilder};
 
 use super::attention::{self, NewAttention};
 use super::history::parked_orders;
+use super::rows::push_keys;
 use super::{StoreError, Tx, on_tx};
 use crate::event::{AttentionCode, EventId};
 use crate::time::Timestamp;
@@ -83,12 +84,8 @@ pub async fn settle_overdue(tx: &mut Tx, events: &[EventId], now: Timestamp) -> 
     Ok(on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(SETTLE);
         sql.push_bind(now.micros());
-        sql.push(" where code = 'parked_too_long' and state = 'open' and event_id in (");
-        let mut list = sql.separated(", ");
-        for event in events {
-            list.push_bind(event.as_str());
-        }
-        sql.push(")");
+        sql.push(" where code = 'parked_too_long' and state = 'open' and ");
+        push_keys(&mut sql, "event_id", events.iter().map(|event| [event.as_str()]));
         sql.build().execute(conn).await.map(drop)
     })?)
 }

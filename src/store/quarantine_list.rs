@@ -7,6 +7,7 @@ use serde::Serialize;
 use sqlx::{Database, Encode, FromRow, QueryBuilder, Type};
 
 use super::events::{BATCH_BYTES, BATCH_ROWS};
+use super::rows::push_keys;
 use super::{Store, StoreError, on_pool, on_tx};
 use crate::event::ProviderName;
 use crate::time::Timestamp;
@@ -24,8 +25,8 @@ const PAGE: &str = "id in (select id from (select id, row_number() over (order b
     sum(bytes) over (order by id) as total from quarantine where merchant = ";
 
 /// Locked in one order: two calls may let go of the same ones.
-const RELEASE: &str = "delete from quarantine where id in (select id from quarantine where id in (";
-const RELEASED: (&str, &str) = (") order by id for update)", "))");
+const RELEASE: &str = "delete from quarantine where id in (select id from quarantine where ";
+const RELEASED: (&str, &str) = (" order by id for update)", ")");
 
 /// Which refused notifications. Absent parts do not restrict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -180,10 +181,7 @@ impl Store {
         let in_order = tx.pick(RELEASED.0, RELEASED.1);
         let released = on_tx!(&mut tx, |conn| {
             let mut sql = QueryBuilder::new(RELEASE);
-            let mut list = sql.separated(", ");
-            for id in ids {
-                list.push_bind(id);
-            }
+            push_keys(&mut sql, "id", ids.iter().map(|id| [id.as_str()]));
             sql.push(in_order);
             sql.build().execute(conn).await.map(|done| done.rows_affected())
         })?;

@@ -11,15 +11,13 @@ use sqlx::{FromRow, QueryBuilder};
 
 use super::attention::{self, NewAttention};
 use super::lease::Lease;
+use super::rows::{Rows, push_keys};
 use super::{Store, StoreError, Tx, on_tx};
 use crate::event::{AttentionCode, Event, EventId, Fingerprint};
 
-const EARLIER_POSTGRES: &str = "select event_key, id, fingerprint from events where event_key = any ($1)";
-const EARLIER_SQLITE: &str = "select event_key, id, fingerprint from events where event_key in (";
+const EARLIER: &str = "select event_key, id, fingerprint from events where ";
 
-// Both databases name the columns of a list of values column1, column2, ….
-const DELIVERIES: &str = "insert into deliveries (event_id, received_at, remote_addr) \
-    select column1, column2, column3 from (";
+const DELIVERIES: &str = "insert into deliveries (event_id, received_at, remote_addr) select * from (";
 const ABOUT_A_HUNDRED: &str =
     ") as again where (select count(*) from deliveries where event_id = again.column1) < 100";
 
@@ -105,24 +103,24 @@ impl Store {
     }
 
     async fn earlier(&self, repeats: &[Arc<Event>]) -> Result<HashMap<String, Earlier>, StoreError> {
-        let keys = repeats.iter().map(|event| event.key.as_str());
+        macro_rules! query {
+            ($conn:expr) => {{
+                let mut sql = QueryBuilder::new(EARLIER);
+                push_keys(
+                    &mut sql,
+                    "event_key",
+                    repeats.iter().map(|event| [event.key.as_str()]),
+                );
+                sql.build_query_as().fetch_all($conn).await
+            }};
+        }
         let rows: Vec<EarlierRow> = match self {
             Self::Postgres(pool) => {
-                // One text for any number of keys is planned once.
-                let query = sqlx::query_as(EARLIER_POSTGRES).bind(keys.collect::<Vec<_>>());
                 let mut lease = Lease::take(pool).await?;
-                let answer = query.fetch_all(lease.conn()?).await;
+                let answer = query!(lease.conn()?);
                 lease.end(answer)?
             }
-            Self::Sqlite(pools) => {
-                let mut sql = QueryBuilder::new(EARLIER_SQLITE);
-                let mut list = sql.separated(", ");
-                for key in keys {
-                    list.push_bind(key);
-                }
-                sql.push(")");
-                sql.build_query_as().fetch_all(&pools.reader).await?
-            }
+            Self::Sqlite(pools) => query!(&pools.reader)?,
         };
         let earlier = rows.into_iter().map(|row| {
             let fingerprint = Fingerprint::from_slice(&row.fingerprint);
@@ -133,25 +131,30 @@ impl Store {
     }
 
     async fn note_deliveries(&self, duplicates: &[(EventId, &Event)]) -> Result<(), StoreError> {
+        let senders: Vec<Option<String>> = duplicates
+            .iter()
+            .map(|(_, event)| event.remote_addr.map(|addr| addr.to_string()))
+            .collect();
+        let again: Vec<_> = std::iter::zip(duplicates, &senders).collect();
+        let rows = Rows::of(&again)
+            .text(|((event_id, _), _)| event_id.as_str())
+            .int(|((_, event), _)| event.received_at.micros())
+            .text(|(_, sender)| sender.as_deref());
         macro_rules! query {
-            ($sql:ident, $conn:expr) => {{
-                let mut $sql = QueryBuilder::new(DELIVERIES);
-                $sql.push_values(duplicates, |mut row, (event_id, event)| {
-                    row.push_bind(event_id.as_str())
-                        .push_bind(event.received_at.micros())
-                        .push_bind(event.remote_addr.map(|addr| addr.to_string()));
-                });
-                $sql.push(ABOUT_A_HUNDRED);
-                $sql.build().execute($conn).await.map(drop)
+            ($conn:expr) => {{
+                let mut sql = QueryBuilder::new(DELIVERIES);
+                rows.push_to(&mut sql);
+                sql.push(ABOUT_A_HUNDRED);
+                sql.build().execute($conn).await.map(drop)
             }};
         }
         match self {
             Self::Postgres(pool) => {
                 let mut lease = Lease::take(pool).await?;
-                let answer = query!(sql, lease.conn()?);
+                let answer = query!(lease.conn()?);
                 lease.end(answer)?;
             }
-            Self::Sqlite(pools) => query!(sql, &pools.writer)?,
+            Self::Sqlite(pools) => query!(&pools.writer)?,
         }
         Ok(())
     }

@@ -11,6 +11,7 @@
 
 use sqlx::{FromRow, QueryBuilder};
 
+use super::rows::push_keys;
 use super::{Store, StoreError, Tx, on_tx};
 use crate::event::{EventId, new_id};
 use crate::time::Timestamp;
@@ -29,13 +30,13 @@ const CANDIDATES: &str = "select e.id, e.position, e.received_at < $3
    from events e where e.id > $1 and e.id < $2 order by e.id limit $4";
 const ALLOW: &str = "insert into retention_cutoff (received_before) values ($1)";
 const DISALLOW: &str = "delete from retention_cutoff";
-const DELETES: [&str; 6] = [
-    "delete from deliveries where event_id in (",
-    "delete from event_conflicts where event_id in (",
-    "delete from event_outcomes where event_id in (",
-    "delete from event_orders where event_id in (",
-    "delete from replays_sent where event_id in (",
-    "delete from events where id in (",
+const DELETES: [(&str, &str); 6] = [
+    ("delete from deliveries where ", "event_id"),
+    ("delete from event_conflicts where ", "event_id"),
+    ("delete from event_outcomes where ", "event_id"),
+    ("delete from event_orders where ", "event_id"),
+    ("delete from replays_sent where ", "event_id"),
+    ("delete from events where ", "id"),
 ];
 const HORIZON: &str = "update feed_horizons set position = $1 where stream = 'events' and position < $1";
 const QUARANTINE: &str = "delete from quarantine where id in
@@ -117,14 +118,10 @@ impl Store {
 async fn remove(tx: &mut Tx, cutoff: Timestamp, ids: &[&str], horizon: i64) -> Result<(), StoreError> {
     run(tx, ALLOW, Some(cutoff.micros())).await?;
     let mut events = 0;
-    for delete in DELETES {
+    for (delete, column) in DELETES {
         events = on_tx!(&mut *tx, |conn| {
             let mut sql = QueryBuilder::new(delete);
-            let mut list = sql.separated(", ");
-            for id in ids {
-                list.push_bind(*id);
-            }
-            sql.push(")");
+            push_keys(&mut sql, column, ids.iter().map(|id| [*id]));
             sql.build().execute(conn).await.map(|done| done.rows_affected())
         })?;
     }

@@ -3,14 +3,14 @@
 
 use sqlx::{FromRow, QueryBuilder};
 
-use super::keys::push_keys;
 use super::orders::OrderKey;
+use super::rows::{Rows, push_keys};
 use super::{StoreError, Tx, on_tx};
 use crate::event::{Currency, Money};
 use crate::time::Timestamp;
 
-const INSERT: &str =
-    "insert into trades (merchant, provider, trade_id, account, status, created_at, updated_at) ";
+const INSERT: &str = "insert into trades (merchant, provider, trade_id, account, status, created_at, updated_at) \
+     select column1, column2, column3, column4, 'unpaid', column5, column5 from (";
 const SELECT: &str = "select merchant, provider, trade_id, account, order_id, status, amount, currency, refunded, \
      reversed, paid_at, processing_at, late from trades where ";
 const UPDATE: &str = "update trades set order_id = v.column4, status = v.column5, amount = v.column6, \
@@ -117,18 +117,17 @@ pub async fn lock(
     if trades.is_empty() {
         return Ok(Vec::new());
     }
+    let rows = Rows::of(trades)
+        .text(|(key, _)| key.merchant.as_str())
+        .text(|(key, _)| key.provider.as_str())
+        .text(|(key, _)| key.trade_id.as_str())
+        .text(|(_, account)| *account)
+        .each(now.micros());
     on_tx!(&mut *tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT);
-        sql.push_values(trades, |mut row, (key, account)| {
-            row.push_bind(&key.merchant)
-                .push_bind(&key.provider)
-                .push_bind(&key.trade_id)
-                .push_bind(*account)
-                .push("'unpaid'")
-                .push_bind(now.micros())
-                .push_bind(now.micros());
-        });
-        sql.push(" on conflict do nothing");
+        rows.push_to(&mut sql);
+        // The condition tells SQLite that what follows belongs to the insert.
+        sql.push(") as named where true on conflict do nothing");
         sql.build().execute(conn).await.map(drop)
     })?;
     let for_update = tx.pick(" order by merchant, provider, trade_id for update", "");
@@ -160,23 +159,23 @@ pub async fn update(tx: &mut Tx, trades: &[&TradeRow], now: Timestamp) -> Result
     if trades.is_empty() {
         return Ok(());
     }
+    let rows = Rows::of(trades)
+        .text(|trade| trade.key.merchant.as_str())
+        .text(|trade| trade.key.provider.as_str())
+        .text(|trade| trade.key.trade_id.as_str())
+        .text(|trade| trade.order_id.as_deref())
+        .text(|trade| trade.status.as_str())
+        .int(|trade| trade.amount.map(|money| money.minor))
+        .text(|trade| trade.currency.as_ref().map(Currency::as_str))
+        .int(|trade| trade.refunded)
+        .int(|trade| trade.reversed)
+        .int(|trade| trade.paid_at.map(Timestamp::micros))
+        .int(|trade| trade.processing_at.map(Timestamp::micros))
+        .bool(|trade| trade.late)
+        .each(now.micros());
     let written = on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(UPDATE);
-        sql.push_values(trades, |mut row, trade| {
-            row.push_bind(&trade.key.merchant)
-                .push_bind(&trade.key.provider)
-                .push_bind(&trade.key.trade_id)
-                .push_bind(&trade.order_id)
-                .push_bind(&trade.status)
-                .push_bind(trade.amount.map(|money| money.minor))
-                .push_bind(trade.currency.map(|currency| currency.as_str().to_owned()))
-                .push_bind(trade.refunded)
-                .push_bind(trade.reversed)
-                .push_bind(trade.paid_at.map(Timestamp::micros))
-                .push_bind(trade.processing_at.map(Timestamp::micros))
-                .push_bind(trade.late)
-                .push_bind(now.micros());
-        });
+        rows.push_to(&mut sql);
         sql.push(
             ") as v where trades.merchant = v.column1 and trades.provider = v.column2 \
              and trades.trade_id = v.column3",

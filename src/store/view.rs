@@ -6,8 +6,8 @@ use serde::Serialize;
 use sqlx::{FromRow, QueryBuilder};
 
 use super::attention::{AttentionRow, AttentionView, SELECT as ATTENTION};
-use super::keys::push_keys;
 use super::orders::OrderKey;
+use super::rows::push_keys;
 use super::{Store, StoreError, Tx, on_pool};
 use crate::time::Timestamp;
 

@@ -11,6 +11,7 @@ use super::cursor::Place;
 use super::{Begin, Cursor, FeedContent, FeedItem, FeedRead, Stream};
 use crate::event::{EventId, Replay};
 use crate::store::event_row::events_seen_by;
+use crate::store::rows::push_keys;
 use crate::store::{Store, StoreError, Tx, on_tx};
 
 /// Bodies of one page, unless a single one is longer.
@@ -53,7 +54,7 @@ macro_rules! keys {
 }
 const EVENT_KEYS: &str = keys!("events", "length(coalesce(content, body))", "event_id");
 const MESSAGE_KEYS: &str = keys!("messages", "length(body)", "message_id");
-const MESSAGES: &str = "select id, body from messages where id in (";
+const MESSAGES: &str = "select id, body from messages where ";
 
 #[derive(FromRow)]
 struct State {
@@ -254,11 +255,7 @@ async fn read_contents(
     }
     let rows: Vec<(String, Vec<u8>)> = on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(MESSAGES);
-        let mut list = sql.separated(", ");
-        for id in ids {
-            list.push_bind(*id);
-        }
-        sql.push(")");
+        push_keys(&mut sql, "id", ids.iter().map(|id| [*id]));
         sql.build_query_as().fetch_all(conn).await
     })?;
     Ok(rows

@@ -6,6 +6,7 @@
 use sqlx::QueryBuilder;
 
 use crate::event::{EventId, Replay};
+use crate::store::rows::push_keys;
 use crate::store::{StoreError, Tx, on_tx};
 use crate::time::Timestamp;
 
@@ -60,12 +61,9 @@ async fn note(
         sql.push_bind(&replay.id).push(", ");
         sql.push_bind(&replay.reason).push(", ");
         sql.push_bind(now.micros()).push(value);
-        sql.push(" from ").push(table).push(" where id in (");
-        let mut list = sql.separated(", ");
-        for id in ids {
-            list.push_bind(*id);
-        }
-        sql.push(") order by id on conflict do nothing");
+        sql.push(" from ").push(table).push(" where ");
+        push_keys(&mut sql, "id", ids.iter().map(|id| [*id]));
+        sql.push(" order by id on conflict do nothing");
         sql.build().execute(conn).await.map(|done| done.rows_affected())
     })?;
     Ok(done)

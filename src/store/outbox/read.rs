@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::claim::{ClaimedRow, Scope};
 use super::{Claimed, Content, EventName, Message, id_list, over_ids};
 use crate::event::{Event, EventId, EventKey, Replay, replayed};
+use crate::store::rows::push_keys;
 use crate::store::{Store, StoreError, Unreadable, on_pool};
 use crate::time::Timestamp;
 
@@ -27,7 +28,7 @@ const MESSAGES: (&str, &str) = over_ids!(
     "select id, routing_key, body, created_at from messages where id ",
     ""
 );
-const NAMES: &str = "select id, event_key, type, occurred_at from events where id in (";
+const NAMES: &str = "select id, event_key, type, occurred_at from events where ";
 
 #[derive(FromRow)]
 struct MessageRow {
@@ -120,11 +121,7 @@ impl Store {
         }
         let rows: Vec<NameRow> = on_pool!(self, |pool| {
             let mut sql = QueryBuilder::new(NAMES);
-            let mut list = sql.separated(", ");
-            for id in ids {
-                list.push_bind(id.as_str());
-            }
-            sql.push(")");
+            push_keys(&mut sql, "id", ids.iter().map(|id| [id.as_str()]));
             sql.build_query_as().fetch_all(pool).await
         })?;
         let names = rows.into_iter().map(|row| {
