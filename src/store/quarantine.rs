@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use sqlx::{FromRow, QueryBuilder};
 
+use super::rows::Rows;
 use super::{Store, StoreError, Tx, on_tx};
 use crate::event::{ProviderName, new_id};
 use crate::time::Timestamp;
@@ -98,23 +99,27 @@ impl Store {
             return Ok(());
         }
         let mut tx = self.begin().await?;
+        let named: Vec<(String, &Quarantined)> = batch
+            .iter()
+            .map(|item| (new_id(item.received_at), item))
+            .collect();
+        let rows = Rows::of(&named)
+            .text(|(id, _)| id.as_str())
+            .text(|(_, item)| item.provider.as_str())
+            .text(|(_, item)| item.account.as_str())
+            .text(|(_, item)| item.merchant.as_str())
+            .text(|(_, item)| item.reason)
+            .text(|(_, item)| item.detail.as_str())
+            .text(|(_, item)| item.path.as_str())
+            .text(|(_, item)| item.headers.as_str())
+            .blob(|(_, item)| &item.body[..])
+            .int(|(_, item)| item.received_at.micros())
+            .text(|(_, item)| item.remote_addr.as_deref())
+            .text(|(_, item)| item.sender.as_str())
+            .int(|(_, item)| i64::try_from(item.bytes()).unwrap_or(i64::MAX));
         on_tx!(&mut tx, |conn| {
             let mut sql = QueryBuilder::new(INSERT);
-            sql.push_values(batch, |mut row, item| {
-                row.push_bind(new_id(item.received_at))
-                    .push_bind(item.provider.as_str())
-                    .push_bind(&item.account)
-                    .push_bind(&item.merchant)
-                    .push_bind(item.reason)
-                    .push_bind(&item.detail)
-                    .push_bind(&item.path)
-                    .push_bind(&item.headers)
-                    .push_bind(&item.body[..])
-                    .push_bind(item.received_at.micros())
-                    .push_bind(&item.remote_addr)
-                    .push_bind(&item.sender)
-                    .push_bind(i32::try_from(item.bytes()).unwrap_or(i32::MAX));
-            });
+            rows.push_to(&mut sql);
             sql.build().execute(conn).await.map(drop)
         })?;
         let senders: BTreeSet<_> = batch
