@@ -137,6 +137,13 @@ impl App {
             .transpose()?;
         let metrics = Metrics::install().map_err(|error| StartError::Metrics(error.to_string()))?;
         let store = Store::open(config.store.url.expose_secret(), &store_options(&config)).await?;
+        let recording = roles
+            .contains(&Role::Ingress)
+            .then(|| public::recording(&config, &store));
+        if let Some(recording) = &recording {
+            // Of the connections there are the first; a database that is away is waited for later.
+            drop(recording.connect().await);
+        }
         let health = Arc::new(Health::new(roles.contains(&Role::Ingress)));
         health.starting(true);
         let (public, flows, private) = (Stage::default(), Stage::default(), Stage::default());
@@ -155,12 +162,9 @@ impl App {
             policy,
             clock.clone(),
         );
-        let recording = roles
-            .contains(&Role::Ingress)
-            .then(|| public::recording(&config, &store));
         let readiness = Readiness::new(recording.clone().unwrap_or_else(|| store.clone()), clock.clone());
         let state = ApiState {
-            readiness: readiness.clone(),
+            readiness,
             store: store.clone(),
             tokens,
             health: Arc::clone(&health),
@@ -183,11 +187,6 @@ impl App {
 
         // Before the first row is written: what the feed counts from is settled here.
         prepare(&store, config.store.migrate, &flows).await?;
-
-        // Before anybody else takes the connections there are.
-        if recording.is_some() {
-            readiness.store_takes_writes().await;
-        }
 
         // Before the ingress that hands over to them.
         let shared = flows::Shared {

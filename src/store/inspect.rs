@@ -17,6 +17,12 @@ use super::{StoreError, StoreOptions, key_uses, postgres, schema, sqlite};
 // `reset_val` is what the server, database and role say; payhook's own sessions raise `synchronous_commit`.
 const SETTINGS: &str = "select name, reset_val from pg_settings
      where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'max_connections', 'server_version')
+     union all
+     select 'connection limit of the role', rolconnlimit::text from pg_roles
+     where rolname = current_user and rolconnlimit >= 0 and not rolsuper
+     union all
+     select 'connection limit of the database', datconnlimit::text from pg_database
+     where datname = current_database() and datconnlimit >= 0
      order by name";
 
 /// What a look at the database showed.

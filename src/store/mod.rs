@@ -245,6 +245,11 @@ impl Store {
         self.renew_feed_epoch().await
     }
 
+    /// Makes a connection, if there is none; [`StoreOptions::min_connections`] says whether it stays.
+    pub async fn connect(&self) -> Result<(), StoreError> {
+        Ok(on_pool!(self, |pool| pool.acquire().await.map(drop))?)
+    }
+
     /// Begins a write transaction.
     pub async fn begin(&self) -> Result<Tx, StoreError> {
         Ok(match self {

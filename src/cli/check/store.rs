@@ -9,25 +9,23 @@ use std::time::Duration;
 use secrecy::ExposeSecret as _;
 
 use super::Finding;
-use crate::config::StoreConfig;
+use crate::config::Config;
 use crate::store::key_uses::KeyUse;
 use crate::store::{Inspection, Schema, StoreOptions, inspect};
 use crate::telemetry::causes;
 
 const WHAT: &str = "store";
 
-/// A daemon takes these besides its pool: one writer and a spare to record with, two for what is rare there, six for
-/// relay and workers (`app`, `ingress::recorder`).
-const BESIDES_THE_POOL: u32 = 10;
+/// A daemon takes these besides its pool and one for each commit under way: a spare to record with, two for what is
+/// rare there, six for relay and workers (`app`, `ingress::recorder`).
+const BESIDES_THE_POOL: u32 = 9;
 
 /// All findings of the database, after at most `deadline`, and when each key last verified something, if it
 /// can tell.
-pub(super) async fn findings(
-    config: &StoreConfig,
-    deadline: Duration,
-) -> (Vec<Finding>, Option<Vec<KeyUse>>) {
-    let url = config.url.expose_secret();
-    if !config.is_postgres() && config.sqlite_file.is_none() {
+pub(super) async fn findings(config: &Config, deadline: Duration) -> (Vec<Finding>, Option<Vec<KeyUse>>) {
+    let store = &config.store;
+    let url = store.url.expose_secret();
+    if !store.is_postgres() && store.sqlite_file.is_none() {
         let lost = "lives in memory: everything is lost when the process ends";
         return (vec![Finding::problem(WHAT, lost)], None);
     }
@@ -55,16 +53,17 @@ pub(super) async fn findings(
     (judge(config, found), uses)
 }
 
-fn judge(config: &StoreConfig, found: Inspection) -> Vec<Finding> {
+fn judge(config: &Config, found: Inspection) -> Vec<Finding> {
+    let store = &config.store;
     let file = || {
-        config
+        store
             .sqlite_file
             .as_deref()
             .unwrap_or(Path::new("the file"))
             .display()
     };
     match found {
-        Inspection::NotYet if config.migrate => {
+        Inspection::NotYet if store.migrate => {
             let made = format!("{} is not there yet: the first start makes it", file());
             vec![Finding::ok(WHAT, made)]
         }
@@ -86,13 +85,9 @@ fn judge(config: &StoreConfig, found: Inspection) -> Vec<Finding> {
             )]
         }
         Inspection::There { schema, settings, .. } => {
-            let kind = if config.is_postgres() {
-                "Postgres"
-            } else {
-                "SQLite"
-            };
+            let kind = if store.is_postgres() { "Postgres" } else { "SQLite" };
             let mut found = vec![Finding::ok(WHAT, format!("{kind} answers"))];
-            found.push(of_schema(&schema, config.migrate));
+            found.push(of_schema(&schema, store.migrate));
             found.extend(
                 settings
                     .iter()
@@ -138,7 +133,7 @@ fn of_schema(schema: &Schema, migrate: bool) -> Finding {
 }
 
 /// What one setting means for what was acked; `None` for one that is only good to know.
-fn of_setting(name: &str, value: &str, config: &StoreConfig) -> Option<Finding> {
+fn of_setting(name: &str, value: &str, config: &Config) -> Option<Finding> {
     let what = format!("store {name}");
     let lossy = |why: &str| Finding::problem(&what, format!("is {value}: {why}"));
     Some(match (name, value) {
@@ -156,7 +151,9 @@ fn of_setting(name: &str, value: &str, config: &StoreConfig) -> Option<Finding> 
             &what,
             format!("is {value}: the next start sets the file to WAL, unless something else has it open"),
         ),
-        ("max_connections", _) => return too_few(&what, value, config),
+        ("max_connections" | "connection limit of the role" | "connection limit of the database", _) => {
+            return too_few(&what, value, config);
+        }
         ("fsync" | "full_page_writes" | "synchronous_commit", _) => Finding::ok(&what, format!("is {value}")),
         ("server_version", _) => Finding::ok(&what, value),
         _ => return None,
@@ -164,9 +161,10 @@ fn of_setting(name: &str, value: &str, config: &StoreConfig) -> Option<Finding> 
 }
 
 /// A server that takes fewer connections than one daemon may ask for.
-fn too_few(what: &str, value: &str, config: &StoreConfig) -> Option<Finding> {
+fn too_few(what: &str, value: &str, config: &Config) -> Option<Finding> {
     let server: u32 = value.parse().ok()?;
-    let ours = config.max_connections.saturating_add(BESIDES_THE_POOL);
+    let recording = config.recorder.writers.saturating_add(BESIDES_THE_POOL);
+    let ours = config.store.max_connections.saturating_add(recording);
     (ours > server).then(|| {
         Finding::warning(
             what,
@@ -181,12 +179,10 @@ fn too_few(what: &str, value: &str, config: &StoreConfig) -> Option<Finding> {
 mod tests {
     use super::super::Level;
     use super::*;
-    use crate::config::{Config, Environment};
+    use crate::config::Environment;
 
-    fn config(text: &str) -> StoreConfig {
-        Config::parse(text, Path::new("/nowhere"), &Environment::default())
-            .unwrap()
-            .store
+    fn config(text: &str) -> Config {
+        Config::parse(text, Path::new("/nowhere"), &Environment::default()).unwrap()
     }
 
     fn schema(applied: Option<i64>, missing: &[i64], broken: Option<i64>) -> Schema {
@@ -213,6 +209,8 @@ mod tests {
             ("journal_mode", "rollback", Some(Level::Warning)),
             ("max_connections", "100", None),
             ("max_connections", "10", Some(Level::Warning)),
+            ("connection limit of the role", "25", Some(Level::Warning)),
+            ("connection limit of the role", "26", None),
         ] {
             let found = of_setting(name, value, &config).map(|finding| finding.level);
             assert_eq!(found, level, "{name} = {value}");

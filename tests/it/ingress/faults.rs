@@ -87,6 +87,11 @@ impl Daemon {
         }
     }
 
+    async fn is_ready(&self) -> bool {
+        let url = format!("http://{}/readyz", self.app.admin_addr());
+        self.client.get(url).send().await.unwrap().status() == 200
+    }
+
     async fn says_unavailable(&self) {
         let (status, retry_after, body, took) = self.send().await;
         assert_eq!(
@@ -136,6 +141,53 @@ async fn a_daemon_starts_without_its_database_and_migrates_when_it_comes() {
         tokio::time::timeout(PATIENCE, daemon.app.shutdown())
             .await
             .unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_too_few_connections_the_first_takes_notifications() {
+    FreshStore::with_postgres(|fresh| async move {
+        let (_, database) = fresh.url.rsplit_once('/').unwrap();
+        let role = format!("few_for_{database}");
+        for made in [
+            "create role {role} login password 'few' connection limit 2",
+            "grant all on schema public to {role}",
+            "grant all on all tables in schema public to {role}",
+            "grant all on all sequences in schema public to {role}",
+        ] {
+            fresh.by_hand(&made.replace("{role}", &role)).await.unwrap();
+        }
+        let daemon = start(&format!(
+            "postgres://{role}:few@{}/{database}",
+            server(&fresh.url)
+        ))
+        .await;
+        for _ in 0..5 {
+            daemon.acks_within(Duration::ZERO).await;
+            assert!(daemon.is_ready().await);
+        }
+        // Not even one, and then enough.
+        fresh
+            .by_hand(&format!("alter role {role} connection limit 0"))
+            .await
+            .unwrap();
+        let end =
+            format!("select pg_terminate_backend(pid)::text from pg_stat_activity where usename = '{role}'");
+        fresh.texts(&end).await;
+        daemon.says_unavailable().await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!daemon.is_ready().await);
+        fresh
+            .by_hand(&format!("alter role {role} connection limit 20"))
+            .await
+            .unwrap();
+        daemon.acks_within(Duration::from_secs(10)).await;
+        tokio::time::timeout(PATIENCE, daemon.app.shutdown())
+            .await
+            .unwrap();
+        fresh.by_hand(&format!("drop owned by {role}")).await.unwrap();
+        fresh.by_hand(&format!("drop role {role}")).await.unwrap();
     })
     .await;
 }
