@@ -37,7 +37,7 @@ const COME_AGAIN: Duration = Duration::from_millis(500);
 /// Between two attempts to prepare it when the schema itself is the trouble.
 const ASK_FOR_HELP: Duration = Duration::from_secs(30);
 
-/// Connections kept for the recorder alone beyond one for each commit in flight: for when such a one breaks.
+/// Connections for the recorder alone beyond those its writers keep: for the readiness probe, and for when one breaks.
 const SPARE_CONNECTIONS: u32 = 1;
 
 /// Connections of the private listener.
@@ -142,7 +142,8 @@ impl App {
             .then(|| public::recording(&config, &store));
         if let Some(recording) = &recording {
             // Of the connections there are the first; a database that is away is waited for later.
-            drop(recording.connect().await);
+            let first = config.recorder.writers.saturating_add(SPARE_CONNECTIONS);
+            drop(recording.connect(first).await);
         }
         let health = Arc::new(Health::new(roles.contains(&Role::Ingress)));
         health.starting(true);

@@ -1,10 +1,10 @@
 //! `/healthz`: the process answers. `/readyz`: it can take a notification. Neither asks for a token.
 //!
 //! Ready means that the store takes a write, committed within a second, and that the drain has not begun: what
-//! an ack promises. Where notifications are taken the write goes over a connection of those that they take, since
-//! the others tell nothing about it. The broker and the outbox stand in the body only, since acks do not wait for them; but a
-//! process without ingress does nothing without the broker, and says so. The probe's write is shared by all
-//! who ask within a second, so that asking often costs nothing.
+//! an ack promises. A process with ingress probes over the connections that it records over: that others can be
+//! had says nothing about those. The broker and the outbox stand in the body only, since acks do not wait for
+//! them; but a process without ingress does nothing without the broker, and says so. The probe's write is shared
+//! by all who ask within a second, so that asking often costs nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +23,9 @@ use crate::time::{Clock, Timestamp};
 
 /// How long the store has for the probe's commit, and how long the answer is believed.
 const PROBE: Duration = Duration::from_secs(1);
+
+/// How long it is asked why it gives no connection: who asks for readiness waits two seconds at most.
+const ASK_WHY: Duration = Duration::from_millis(300);
 
 /// Tries the store's writes; clones share the last answer.
 #[derive(Clone, Debug)]
@@ -75,7 +78,7 @@ impl Readiness {
 
     /// What the database says to one who asks for a connection, if it gives none.
     async fn refusal(&self) -> Option<String> {
-        let refusal = tokio::time::timeout(PROBE, self.store.refusal()).await;
+        let refusal = tokio::time::timeout(ASK_WHY, self.store.refusal()).await;
         refusal.ok().flatten()
     }
 }

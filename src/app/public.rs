@@ -11,13 +11,12 @@ use crate::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
 use crate::store::outbox::Handoff;
 use crate::store::{Plans, Store, StoreOptions};
 
-/// The connections that notifications are recorded over; nobody else takes them, and one for each commit under way
-/// is never given up.
+/// The connections that notifications are recorded over, and nobody else takes: for each writer one to insert and one
+/// to look at what came twice, and a spare.
 pub(super) fn recording(config: &Config, store: &Store) -> Store {
     let writers = config.recorder.writers;
     store.dedicated(&StoreOptions {
-        max_connections: writers.saturating_add(SPARE_CONNECTIONS),
-        min_connections: writers,
+        max_connections: writers.saturating_mul(2).saturating_add(SPARE_CONNECTIONS),
         statement_timeout: config.server.ack_deadline,
         plans: Plans::Lookups,
         ..store_options(config)

@@ -6,9 +6,11 @@
 //! again: what was committed after all is then a duplicate.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use metrics::{gauge, histogram};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
@@ -40,9 +42,9 @@ impl Committer {
     /// Until the queue is closed and empty. Several may share a queue: it is held only while a batch is taken.
     ///
     /// The database gets the next batch, if there is one, before the last one is answered: it works while the
-    /// answers are given.
+    /// answers are given, and while the repeats among them are looked at over a connection of their own.
     pub(super) async fn run(self: Arc<Self>, queue: Arc<Mutex<Queue>>) {
-        let mut writer = self.store.writer();
+        let (mut writer, mut other) = (self.store.writer(), self.store.writer());
         let mut committed = Committed::default();
         loop {
             let ready = match queue.try_lock() {
@@ -50,17 +52,27 @@ impl Committer {
                 Err(_) => Vec::new(),
             };
             let batch = if ready.is_empty() {
-                self.answer(std::mem::take(&mut committed)).await;
-                writer.rest();
+                self.answer(std::mem::take(&mut committed), &mut writer).await;
                 queue.lock().await.next(self.options.batch).await
             } else {
                 ready
             };
             if batch.is_empty() {
-                return;
+                break;
             }
-            (committed, ()) = tokio::join!(self.commit(batch, &mut writer), self.answer(committed));
+            let next = pin!(self.commit(batch, &mut writer));
+            let answered = pin!(self.answer(std::mem::take(&mut committed), &mut other));
+            committed = match select(next, answered).await {
+                Either::Left((mut next, answered)) => {
+                    next.tell_fresh();
+                    answered.await;
+                    next
+                }
+                Either::Right(((), next)) => next.await,
+            };
         }
+        writer.rest();
+        other.rest();
     }
 
     /// Commits `batch`, in parts if need be. Gives the last part that was, not answered yet.
@@ -69,8 +81,8 @@ impl Committer {
         while let Some(mut part) = parts.pop() {
             let events: Vec<Arc<Event>> = part.iter().map(|waiting| Arc::clone(&waiting.event)).collect();
             match self.insert(&events, writer).await {
-                Ok(fresh) if parts.is_empty() => return Committed { part, fresh },
-                Ok(fresh) => self.answer(Committed { part, fresh }).await,
+                Ok(fresh) if parts.is_empty() => return Committed::of(part, fresh),
+                Ok(fresh) => self.answer(Committed::of(part, fresh), writer).await,
                 Err(StoreError::Refused(_)) if part.len() > 1 => {
                     let half = part.split_off(part.len().div_euclid(2));
                     parts.push(half);
@@ -110,29 +122,12 @@ impl Committer {
         Ok(fresh)
     }
 
-    /// Answers those whose events are fresh, then finds out about the others.
-    async fn answer(&self, Committed { part, fresh }: Committed) {
-        if part.is_empty() {
-            return;
-        }
-        let count = u32::try_from(part.len()).unwrap_or(u32::MAX);
-        histogram!(names::BATCH_EVENTS).record(f64::from(count));
-        note_last_events(&part, &fresh);
-        let mut repeats = Vec::new();
-        for (waiting, fresh) in std::iter::zip(part, fresh) {
-            if fresh {
-                tell(waiting, Ok(Recorded::Fresh));
-            } else {
-                repeats.push(waiting);
-            }
-        }
-        self.settle(repeats).await;
-    }
-
-    /// Answers those whose keys were taken: each as its own event ends.
-    async fn settle(&self, repeats: Vec<Waiting>) {
+    /// Answers those whose events are fresh, then finds out about the others, each as its own event ends.
+    async fn answer(&self, mut committed: Committed, writer: &mut Writer) {
+        committed.tell_fresh();
+        let repeats = committed.repeats;
         let events: Vec<Arc<Event>> = repeats.iter().map(|waiting| Arc::clone(&waiting.event)).collect();
-        let compared = match self.in_time(self.store.compare_repeats(&events)).await {
+        let compared = match self.in_time(writer.compare_repeats(&events)).await {
             Ok(compared) => compared,
             Err(error) => return fail(repeats, &error),
         };
@@ -213,11 +208,33 @@ impl Committer {
     }
 }
 
-/// Those whose batch was committed, and of each whether its event was fresh.
+/// Those whose batch was committed and who do not know it yet.
 #[derive(Debug, Default)]
 struct Committed {
-    part: Vec<Waiting>,
-    fresh: Vec<bool>,
+    fresh: Vec<Waiting>,
+    repeats: Vec<Waiting>,
+}
+
+impl Committed {
+    fn of(part: Vec<Waiting>, fresh: Vec<bool>) -> Self {
+        histogram!(names::BATCH_EVENTS).record(f64::from(u32::try_from(part.len()).unwrap_or(u32::MAX)));
+        let mut committed = Self::default();
+        for (waiting, fresh) in std::iter::zip(part, fresh) {
+            if fresh {
+                committed.fresh.push(waiting);
+            } else {
+                committed.repeats.push(waiting);
+            }
+        }
+        committed
+    }
+
+    fn tell_fresh(&mut self) {
+        note_last_events(&self.fresh);
+        for waiting in self.fresh.drain(..) {
+            tell(waiting, Ok(Recorded::Fresh));
+        }
+    }
 }
 
 /// What waits, and the one that was too much for the batch before.
@@ -282,9 +299,9 @@ fn cause(error: &StoreError) -> Option<String> {
 }
 
 /// The arrival of each account's last event in a batch: one look-up for an account, not for an event.
-fn note_last_events(part: &[Waiting], fresh: &[bool]) {
+fn note_last_events(fresh: &[Waiting]) {
     let mut last: BTreeMap<(ProviderName, &str), Timestamp> = BTreeMap::new();
-    for (waiting, _) in std::iter::zip(part, fresh).filter(|(_, fresh)| **fresh) {
+    for waiting in fresh {
         let event = &waiting.event;
         let latest = last
             .entry((event.provider, &event.account))

@@ -26,7 +26,7 @@ macro_rules! select_events {
 
 const BY_ID: &str = select_events!("id = $1");
 const BY_KEY: &str = select_events!("event_key = $1");
-const WHERE: &str = select_events!("");
+const SELECT: &str = select_events!("");
 const RAW: &str = "select headers, body from events where merchant = $1 and id = $2";
 
 /// A stored event that does not read.
@@ -126,7 +126,7 @@ impl Store {
             return Ok(Vec::new());
         }
         let rows: Vec<EventRow> = on_pool!(self, |pool| {
-            let mut sql = QueryBuilder::new(WHERE);
+            let mut sql = QueryBuilder::new(SELECT);
             push_keys(&mut sql, column, names.map(|name| [name]));
             sql.build_query_as().fetch_all(pool).await
         })?;
@@ -163,7 +163,7 @@ pub(super) async fn events_seen_by(tx: &mut Tx, ids: &[EventId]) -> Result<Vec<A
         return Ok(Vec::new());
     }
     let rows: Vec<EventRow> = on_tx!(tx, |conn| {
-        let mut sql = QueryBuilder::new(WHERE);
+        let mut sql = QueryBuilder::new(SELECT);
         push_keys(&mut sql, "id", ids.iter().map(|id| [id.as_str()]));
         sql.build_query_as().fetch_all(conn).await
     })?;

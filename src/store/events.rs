@@ -1,7 +1,7 @@
 //! Writing events: one statement and one commit for a batch and its outbox rows.
 //!
 //! [`Store::insert_fresh`] says which events of a batch are new; the unique constraint on the event key decides
-//! (I2). The others are repeats, and [`Store::compare_repeats`](super::repeats) says of what. Rows are sorted by
+//! (I2). The others are repeats, and [`Writer::compare_repeats`](super::repeats) says of what. Rows are sorted by
 //! key, so that two daemons with overlapping batches wait for each other in one order instead of deadlocking.
 //!
 //! Postgres takes columns as arrays and not a list of values: one text for every batch size is prepared once,
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use sqlx::{PgConnection, QueryBuilder, Sqlite};
 
-use super::lease::Lease;
+use super::lease::Kept;
 use super::outbox::CLAIM;
 use super::{Repeat, Store, StoreError, Tx};
 use crate::crash;
@@ -83,23 +83,25 @@ impl Store {
     pub fn writer(&self) -> Writer {
         Writer {
             store: self.clone(),
-            kept: None,
+            kept: Kept::default(),
         }
     }
 
-    /// [`Self::insert_fresh`] and, for the rest, [`Self::compare_repeats`] and [`Self::keep_conflicts`]: for
+    /// [`Self::insert_fresh`] and, for the rest, [`Writer::compare_repeats`] and [`Self::keep_conflicts`]: for
     /// callers that have nobody waiting in between.
     pub async fn record_batch(
         &self,
         batch: &[Arc<Event>],
         claimant: Option<&str>,
     ) -> Result<Vec<Recorded>, StoreError> {
-        let fresh = self.insert_fresh(batch, claimant).await?;
+        let mut writer = self.writer();
+        let fresh = writer.insert_fresh(batch, claimant).await?;
         let repeats: Vec<Arc<Event>> = std::iter::zip(batch, &fresh)
             .filter(|(_, fresh)| !**fresh)
             .map(|(event, _)| Arc::clone(event))
             .collect();
-        let compared = self.compare_repeats(&repeats).await?;
+        let compared = writer.compare_repeats(&repeats).await?;
+        writer.rest();
         let mut conflicts = Vec::new();
         let mut settled = Vec::with_capacity(compared.len());
         for (repeat, event) in std::iter::zip(compared, repeats) {
@@ -128,16 +130,15 @@ impl Store {
     }
 }
 
-/// Stores batch after batch on one connection. The pool asks of each connection that comes back whether it still
-/// lives: a round trip for Postgres and another connection for the next batch, while this one answers.
+/// Stores batch after batch and looks at what came twice, on a connection that it keeps for as long as it works.
 #[derive(Debug)]
 pub struct Writer {
-    store: Store,
-    kept: Option<Lease>,
+    pub(super) store: Store,
+    pub(super) kept: Kept,
 }
 
 impl Writer {
-    /// [`Store::insert_fresh`], keeping the connection. A batch that is abandoned closes it.
+    /// [`Store::insert_fresh`]. A batch that is abandoned closes the connection.
     pub async fn insert_fresh(
         &mut self,
         batch: &[Arc<Event>],
@@ -150,17 +151,9 @@ impl Writer {
         let claim = claimant.map_or(0, |_| micros(CLAIM));
         let fresh = match &self.store {
             Store::Postgres(pool) => {
-                let mut lease = match self.kept.take() {
-                    Some(lease) => lease,
-                    None => Lease::take(pool).await?,
-                };
-                match insert_postgres(lease.conn()?, &rows, claim, claimant).await {
-                    Ok(fresh) => {
-                        self.kept = Some(lease);
-                        fresh
-                    }
-                    refused => lease.end(refused)?,
-                }
+                let mut lease = self.kept.take(pool).await?;
+                let answer = insert_postgres(lease.conn()?, &rows, claim, claimant).await;
+                self.kept.end(lease, answer)?
             }
             Store::Sqlite(_) => insert_sqlite(self.store.begin().await?, &rows, claim, claimant).await?,
         };
@@ -171,11 +164,9 @@ impl Writer {
             .collect())
     }
 
-    /// Gives the connection back: nothing is at hand to be stored, and one that idles may die unnoticed.
+    /// Gives the connection back.
     pub fn rest(&mut self) {
-        if let Some(lease) = self.kept.take() {
-            lease.give_back();
-        }
+        self.kept.give_back();
     }
 }
 

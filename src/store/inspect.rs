@@ -19,10 +19,11 @@ const SETTINGS: &str = "select name, reset_val from pg_settings
      where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'max_connections', 'server_version')
      union all
      select 'connection limit of the role', rolconnlimit::text from pg_roles
-     where rolname = current_user and rolconnlimit >= 0 and not rolsuper
+     where rolname = session_user and rolconnlimit >= 0 and not rolsuper
      union all
      select 'connection limit of the database', datconnlimit::text from pg_database
      where datname = current_database() and datconnlimit >= 0
+       and not (select rolsuper from pg_roles where rolname = session_user)
      order by name";
 
 /// What a look at the database showed.

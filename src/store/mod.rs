@@ -1,9 +1,9 @@
 //! Where everything is kept: Postgres or one SQLite file, behind one set of functions.
 //!
 //! An enum of pools and a statement-level macro, rather than a trait, generics or an ORM: one SQL text serves
-//! both databases, and each difference goes through [`Store::pick`], so that a grep lists them all. The store
-//! knows rows and constraints; rules live in `orders`. A unique constraint is the only arbiter of "the same
-//! thing" (I2): nothing looks first and inserts later.
+//! both databases, and each difference goes through [`Store::pick`], so that a grep lists them all; but for lists of
+//! rows and keys, which `rows` writes for each. The store knows rows and constraints; rules live in `orders`. A
+//! unique constraint is the only arbiter of "the same thing" (I2): nothing looks first and inserts later.
 //!
 //! On SQLite all writes go through one connection, so that writers queue in the process instead of failing
 //! with "database is locked"; readers have their own pool (WAL).
@@ -91,8 +91,6 @@ pub enum Plans {
 pub struct StoreOptions {
     /// Most connections (Postgres) or readers (SQLite).
     pub max_connections: u32,
-    /// Connections that are kept though they idle (Postgres): a role may have no more to spare when they are needed.
-    pub min_connections: u32,
     /// How long a caller waits for a connection before it hears [`StoreError::Unavailable`].
     pub acquire_timeout: Duration,
     /// When Postgres gives a statement up, so that one that hangs does not hold its connection for ever.
@@ -105,7 +103,6 @@ impl Default for StoreOptions {
     fn default() -> Self {
         Self {
             max_connections: 16,
-            min_connections: 0,
             acquire_timeout: Duration::from_secs(1),
             statement_timeout: Duration::from_secs(30),
             plans: Plans::Any,
@@ -245,9 +242,16 @@ impl Store {
         self.renew_feed_epoch().await
     }
 
-    /// Makes a connection, if there is none; [`StoreOptions::min_connections`] says whether it stays.
-    pub async fn connect(&self) -> Result<(), StoreError> {
-        Ok(on_pool!(self, |pool| pool.acquire().await.map(drop))?)
+    /// Makes `wanted` connections, so that nobody else has them; who works on them keeps them.
+    pub async fn connect(&self, wanted: u32) -> Result<(), StoreError> {
+        if let Self::Postgres(pool) = self {
+            let mut made = Vec::new();
+            for _ in 0..wanted {
+                made.push(pool.acquire().await?);
+            }
+            drop(made);
+        }
+        Ok(())
     }
 
     /// Begins a write transaction.

@@ -12,7 +12,7 @@ use sqlx::{Connection as _, PgPool};
 use super::{Plans, StoreOptions};
 
 /// Shorter than this a connection is believed to be alive.
-const IDLE: Duration = Duration::from_millis(500);
+pub(super) const IDLE: Duration = Duration::from_millis(500);
 
 const SESSION: &str = "select set_config('statement_timeout', $1, false), \
     case when current_setting('synchronous_commit') in ('off', 'local', 'remote_write') \
@@ -33,7 +33,6 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
     };
     PgPoolOptions::new()
         .max_connections(options.max_connections)
-        .min_connections(options.min_connections)
         .acquire_timeout(options.acquire_timeout)
         .test_before_acquire(false)
         .before_acquire(|conn, meta| {

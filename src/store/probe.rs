@@ -5,7 +5,8 @@
 
 use sqlx::{Connection as _, PgConnection};
 
-use super::{Store, StoreError, on_tx};
+use super::lease::Lease;
+use super::{Store, StoreError};
 use crate::time::Timestamp;
 
 const PROBE: &str =
@@ -14,13 +15,20 @@ const PROBE: &str =
 impl Store {
     /// Commits a write of one row; the caller bounds the time.
     pub async fn probe(&self, now: Timestamp) -> Result<(), StoreError> {
-        let mut tx = self.begin().await?;
-        on_tx!(&mut tx, |conn| sqlx::query(PROBE)
-            .bind(now.micros())
-            .execute(conn)
-            .await
-            .map(drop))?;
-        tx.commit().await
+        match self {
+            Self::Postgres(pool) => {
+                let mut lease = Lease::take(pool).await?;
+                let answer = sqlx::query(PROBE).bind(now.micros()).execute(lease.conn()?).await;
+                lease.end(answer)?;
+            }
+            Self::Sqlite(pools) => {
+                sqlx::query(PROBE)
+                    .bind(now.micros())
+                    .execute(&pools.writer)
+                    .await?;
+            }
+        }
+        Ok(())
     }
 
     /// Why Postgres gives no connection, in its own words. While it has none to spare a pool asks again and again,

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use sqlx::{FromRow, QueryBuilder};
 
 use super::attention::{self, NewAttention};
-use super::lease::Lease;
 use super::rows::{Rows, push_keys};
-use super::{Store, StoreError, Tx, on_tx};
+use super::{Store, StoreError, Tx, Writer, on_tx};
 use crate::event::{AttentionCode, Event, EventId, Fingerprint};
 
 const EARLIER: &str = "select event_key, id, fingerprint from events where ";
@@ -50,9 +49,9 @@ pub enum Repeat {
     Gone,
 }
 
-impl Store {
+impl Writer {
     /// Says what each of `repeats` is a repeat of, and notes the duplicates.
-    pub async fn compare_repeats(&self, repeats: &[Arc<Event>]) -> Result<Vec<Repeat>, StoreError> {
+    pub async fn compare_repeats(&mut self, repeats: &[Arc<Event>]) -> Result<Vec<Repeat>, StoreError> {
         if repeats.is_empty() {
             return Ok(Vec::new());
         }
@@ -87,22 +86,7 @@ impl Store {
         Ok(compared)
     }
 
-    /// Keeps what `conflicts` brought beside the first contents, and tells a human, all in one transaction. In
-    /// the order of the events' ids: two daemons that keep the same ones wait for each other in one order.
-    pub async fn keep_conflicts(&self, conflicts: &[(EventId, Arc<Event>)]) -> Result<(), StoreError> {
-        if conflicts.is_empty() {
-            return Ok(());
-        }
-        let mut sorted: Vec<&(EventId, Arc<Event>)> = conflicts.iter().collect();
-        sorted.sort_by_cached_key(|(id, event)| (id.as_str().to_owned(), event.fingerprint.to_bytes()));
-        let mut tx = self.begin().await?;
-        for (event_id, event) in sorted {
-            keep(&mut tx, event_id, event).await?;
-        }
-        tx.commit().await
-    }
-
-    async fn earlier(&self, repeats: &[Arc<Event>]) -> Result<HashMap<String, Earlier>, StoreError> {
+    async fn earlier(&mut self, repeats: &[Arc<Event>]) -> Result<HashMap<String, Earlier>, StoreError> {
         macro_rules! query {
             ($conn:expr) => {{
                 let mut sql = QueryBuilder::new(EARLIER);
@@ -114,13 +98,13 @@ impl Store {
                 sql.build_query_as().fetch_all($conn).await
             }};
         }
-        let rows: Vec<EarlierRow> = match self {
-            Self::Postgres(pool) => {
-                let mut lease = Lease::take(pool).await?;
+        let rows: Vec<EarlierRow> = match &self.store {
+            Store::Postgres(pool) => {
+                let mut lease = self.kept.take(pool).await?;
                 let answer = query!(lease.conn()?);
-                lease.end(answer)?
+                self.kept.end(lease, answer)?
             }
-            Self::Sqlite(pools) => query!(&pools.reader)?,
+            Store::Sqlite(pools) => query!(&pools.reader)?,
         };
         let earlier = rows.into_iter().map(|row| {
             let fingerprint = Fingerprint::from_slice(&row.fingerprint);
@@ -130,7 +114,7 @@ impl Store {
         Ok(earlier.collect())
     }
 
-    async fn note_deliveries(&self, duplicates: &[(EventId, &Event)]) -> Result<(), StoreError> {
+    async fn note_deliveries(&mut self, duplicates: &[(EventId, &Event)]) -> Result<(), StoreError> {
         let senders: Vec<Option<String>> = duplicates
             .iter()
             .map(|(_, event)| event.remote_addr.map(|addr| addr.to_string()))
@@ -148,15 +132,32 @@ impl Store {
                 sql.build().execute($conn).await.map(drop)
             }};
         }
-        match self {
-            Self::Postgres(pool) => {
-                let mut lease = Lease::take(pool).await?;
+        match &self.store {
+            Store::Postgres(pool) => {
+                let mut lease = self.kept.take(pool).await?;
                 let answer = query!(lease.conn()?);
-                lease.end(answer)?;
+                self.kept.end(lease, answer)?;
             }
-            Self::Sqlite(pools) => query!(&pools.writer)?,
+            Store::Sqlite(pools) => query!(&pools.writer)?,
         }
         Ok(())
+    }
+}
+
+impl Store {
+    /// Keeps what `conflicts` brought beside the first contents, and tells a human, all in one transaction. In
+    /// the order of the events' ids: two daemons that keep the same ones wait for each other in one order.
+    pub async fn keep_conflicts(&self, conflicts: &[(EventId, Arc<Event>)]) -> Result<(), StoreError> {
+        if conflicts.is_empty() {
+            return Ok(());
+        }
+        let mut sorted: Vec<&(EventId, Arc<Event>)> = conflicts.iter().collect();
+        sorted.sort_by_cached_key(|(id, event)| (id.as_str().to_owned(), event.fingerprint.to_bytes()));
+        let mut tx = self.begin().await?;
+        for (event_id, event) in sorted {
+            keep(&mut tx, event_id, event).await?;
+        }
+        tx.commit().await
     }
 }
 

@@ -1,8 +1,9 @@
 //! Many rows in one statement: arrays on Postgres, a list of values on SQLite.
 //!
 //! To Postgres every number of rows is then the same text, which is read and prepared once. As lists of values a
-//! worker's batches were hundreds of texts with thousands of parameters each, hardly ever found prepared: reading them
-//! cost more than what they did. SQLite reads in microseconds, and has no arrays.
+//! worker's batches were hundreds of texts with thousands of parameters each, hardly ever found prepared: at the rate
+//! where they began to fall behind, arrays had an order applied after 0.2 s and lists after 1.1 - 1.8. SQLite reads in
+//! microseconds, and has no arrays.
 //!
 //! In both the columns are called `column1`, `column2`, and so on.
 

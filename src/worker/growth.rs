@@ -10,7 +10,8 @@ use super::consume::pause;
 use crate::store::StoreError;
 use crate::telemetry::causes;
 
-const EVERY: Duration = Duration::from_secs(2);
+/// A new database outgrows its statistics within a second.
+const EVERY: Duration = Duration::from_millis(500);
 
 /// Until `shutdown`.
 pub(super) async fn run(applier: &Applier, shutdown: &CancellationToken) {

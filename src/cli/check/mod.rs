@@ -117,7 +117,7 @@ async fn judge(globals: &Globals, out: &mut Output) -> std::io::Result<u8> {
     };
     let mut findings = settings::findings(&config);
     let ((of_store, uses), of_broker) = tokio::join!(
-        store::findings(&config, DEADLINE),
+        store::findings(&config.store, config.recorder.writers, DEADLINE),
         broker::findings(&config.broker, DEADLINE),
     );
     findings.extend(keys::findings(&registry, uses.as_deref(), Clock::system().now()));

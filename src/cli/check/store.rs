@@ -9,23 +9,26 @@ use std::time::Duration;
 use secrecy::ExposeSecret as _;
 
 use super::Finding;
-use crate::config::Config;
+use crate::config::StoreConfig;
 use crate::store::key_uses::KeyUse;
 use crate::store::{Inspection, Schema, StoreOptions, inspect};
 use crate::telemetry::causes;
 
 const WHAT: &str = "store";
 
-/// A daemon takes these besides its pool and one for each commit under way: a spare to record with, two for what is
-/// rare there, six for relay and workers (`app`, `ingress::recorder`).
+/// A daemon takes these besides its pool and two for each writer: a spare to record with, two for what is rare there,
+/// six for relay and workers (`app`, `ingress::recorder`).
 const BESIDES_THE_POOL: u32 = 9;
 
 /// All findings of the database, after at most `deadline`, and when each key last verified something, if it
 /// can tell.
-pub(super) async fn findings(config: &Config, deadline: Duration) -> (Vec<Finding>, Option<Vec<KeyUse>>) {
-    let store = &config.store;
-    let url = store.url.expose_secret();
-    if !store.is_postgres() && store.sqlite_file.is_none() {
+pub(super) async fn findings(
+    config: &StoreConfig,
+    writers: u32,
+    deadline: Duration,
+) -> (Vec<Finding>, Option<Vec<KeyUse>>) {
+    let url = config.url.expose_secret();
+    if !config.is_postgres() && config.sqlite_file.is_none() {
         let lost = "lives in memory: everything is lost when the process ends";
         return (vec![Finding::problem(WHAT, lost)], None);
     }
@@ -50,20 +53,19 @@ pub(super) async fn findings(config: &Config, deadline: Duration) -> (Vec<Findin
         Inspection::There { key_uses, .. } => key_uses.take(),
         _ => None,
     };
-    (judge(config, found), uses)
+    (judge(config, writers, found), uses)
 }
 
-fn judge(config: &Config, found: Inspection) -> Vec<Finding> {
-    let store = &config.store;
+fn judge(config: &StoreConfig, writers: u32, found: Inspection) -> Vec<Finding> {
     let file = || {
-        store
+        config
             .sqlite_file
             .as_deref()
             .unwrap_or(Path::new("the file"))
             .display()
     };
     match found {
-        Inspection::NotYet if store.migrate => {
+        Inspection::NotYet if config.migrate => {
             let made = format!("{} is not there yet: the first start makes it", file());
             vec![Finding::ok(WHAT, made)]
         }
@@ -85,13 +87,17 @@ fn judge(config: &Config, found: Inspection) -> Vec<Finding> {
             )]
         }
         Inspection::There { schema, settings, .. } => {
-            let kind = if store.is_postgres() { "Postgres" } else { "SQLite" };
+            let kind = if config.is_postgres() {
+                "Postgres"
+            } else {
+                "SQLite"
+            };
             let mut found = vec![Finding::ok(WHAT, format!("{kind} answers"))];
-            found.push(of_schema(&schema, store.migrate));
+            found.push(of_schema(&schema, config.migrate));
             found.extend(
                 settings
                     .iter()
-                    .filter_map(|(name, value)| of_setting(name, value, config)),
+                    .filter_map(|(name, value)| of_setting(name, value, connections(config, writers))),
             );
             found
         }
@@ -133,7 +139,7 @@ fn of_schema(schema: &Schema, migrate: bool) -> Finding {
 }
 
 /// What one setting means for what was acked; `None` for one that is only good to know.
-fn of_setting(name: &str, value: &str, config: &Config) -> Option<Finding> {
+fn of_setting(name: &str, value: &str, connections: u32) -> Option<Finding> {
     let what = format!("store {name}");
     let lossy = |why: &str| Finding::problem(&what, format!("is {value}: {why}"));
     Some(match (name, value) {
@@ -152,7 +158,7 @@ fn of_setting(name: &str, value: &str, config: &Config) -> Option<Finding> {
             format!("is {value}: the next start sets the file to WAL, unless something else has it open"),
         ),
         ("max_connections" | "connection limit of the role" | "connection limit of the database", _) => {
-            return too_few(&what, value, config);
+            return too_few(&what, value, connections);
         }
         ("fsync" | "full_page_writes" | "synchronous_commit", _) => Finding::ok(&what, format!("is {value}")),
         ("server_version", _) => Finding::ok(&what, value),
@@ -160,17 +166,19 @@ fn of_setting(name: &str, value: &str, config: &Config) -> Option<Finding> {
     })
 }
 
-/// A server that takes fewer connections than one daemon may ask for.
-fn too_few(what: &str, value: &str, config: &Config) -> Option<Finding> {
-    let server: u32 = value.parse().ok()?;
-    let recording = config.recorder.writers.saturating_add(BESIDES_THE_POOL);
-    let ours = config.store.max_connections.saturating_add(recording);
-    (ours > server).then(|| {
+/// What one daemon may ask for.
+fn connections(config: &StoreConfig, writers: u32) -> u32 {
+    let recording = writers.saturating_mul(2).saturating_add(BESIDES_THE_POOL);
+    config.max_connections.saturating_add(recording)
+}
+
+/// A limit below what one daemon may ask for.
+fn too_few(what: &str, value: &str, ours: u32) -> Option<Finding> {
+    let limit: u32 = value.parse().ok()?;
+    (ours > limit).then(|| {
         Finding::warning(
             what,
-            format!(
-                "is {server} at the server, and one daemon may ask for {ours}: lower store.max_connections"
-            ),
+            format!("is {limit}, and one daemon may ask for {ours}: lower store.max_connections"),
         )
     })
 }
@@ -179,10 +187,12 @@ fn too_few(what: &str, value: &str, config: &Config) -> Option<Finding> {
 mod tests {
     use super::super::Level;
     use super::*;
-    use crate::config::Environment;
+    use crate::config::{Config, Environment};
 
-    fn config(text: &str) -> Config {
-        Config::parse(text, Path::new("/nowhere"), &Environment::default()).unwrap()
+    fn config(text: &str) -> StoreConfig {
+        Config::parse(text, Path::new("/nowhere"), &Environment::default())
+            .unwrap()
+            .store
     }
 
     fn schema(applied: Option<i64>, missing: &[i64], broken: Option<i64>) -> Schema {
@@ -209,10 +219,10 @@ mod tests {
             ("journal_mode", "rollback", Some(Level::Warning)),
             ("max_connections", "100", None),
             ("max_connections", "10", Some(Level::Warning)),
-            ("connection limit of the role", "25", Some(Level::Warning)),
-            ("connection limit of the role", "26", None),
+            ("connection limit of the role", "26", Some(Level::Warning)),
+            ("connection limit of the role", "27", None),
         ] {
-            let found = of_setting(name, value, &config).map(|finding| finding.level);
+            let found = of_setting(name, value, connections(&config, 1)).map(|finding| finding.level);
             assert_eq!(found, level, "{name} = {value}");
         }
     }
@@ -238,6 +248,7 @@ mod tests {
     async fn a_store_in_memory_is_a_problem() {
         let found = findings(
             &config("[store]\nurl = \"sqlite::memory:\""),
+            1,
             Duration::from_secs(1),
         )
         .await;

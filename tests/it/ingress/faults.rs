@@ -92,6 +92,20 @@ impl Daemon {
         self.client.get(url).send().await.unwrap().status() == 200
     }
 
+    /// Asks whether it is ready as often as a cluster does, until it is not, and then for two probes more.
+    async fn says_unready(&self) {
+        let until = Instant::now() + PATIENCE;
+        while self.is_ready().await {
+            assert!(Instant::now() < until, "still ready");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let until = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < until {
+            assert!(!self.is_ready().await);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     async fn says_unavailable(&self) {
         let (status, retry_after, body, took) = self.send().await;
         assert_eq!(
@@ -114,6 +128,7 @@ async fn a_cut_or_silent_network_means_503_and_an_open_one_acks() {
             for _ in 0..3 {
                 daemon.says_unavailable().await;
             }
+            daemon.says_unready().await;
             proxy.set(Network::Open);
             daemon.acks_within(Duration::from_secs(2)).await;
         }
@@ -151,7 +166,8 @@ async fn of_too_few_connections_the_first_takes_notifications() {
         let (_, database) = fresh.url.rsplit_once('/').unwrap();
         let role = format!("few_for_{database}");
         for made in [
-            "create role {role} login password 'few' connection limit 2",
+            "drop role if exists {role}",
+            "create role {role} login password 'few' connection limit 3",
             "grant all on schema public to {role}",
             "grant all on all tables in schema public to {role}",
             "grant all on all sequences in schema public to {role}",
@@ -176,8 +192,7 @@ async fn of_too_few_connections_the_first_takes_notifications() {
             format!("select pg_terminate_backend(pid)::text from pg_stat_activity where usename = '{role}'");
         fresh.texts(&end).await;
         daemon.says_unavailable().await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(!daemon.is_ready().await);
+        daemon.says_unready().await;
         fresh
             .by_hand(&format!("alter role {role} connection limit 20"))
             .await
