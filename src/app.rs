@@ -37,9 +37,6 @@ const COME_AGAIN: Duration = Duration::from_millis(500);
 /// Between two attempts to prepare it when the schema itself is the trouble.
 const ASK_FOR_HELP: Duration = Duration::from_secs(30);
 
-/// Connections for the recorder alone beyond those its writers keep: for the readiness probe, and for when one breaks.
-const SPARE_CONNECTIONS: u32 = 1;
-
 /// Connections of the private listener.
 const ADMIN_CONNECTIONS: usize = 256;
 
@@ -142,8 +139,7 @@ impl App {
             .then(|| public::recording(&config, &store));
         if let Some(recording) = &recording {
             // Of the connections there are the first; a database that is away is waited for later.
-            let first = config.recorder.writers.saturating_add(SPARE_CONNECTIONS);
-            drop(recording.connect(first).await);
+            drop(recording.connect(public::recording_connections(&config)).await);
         }
         let health = Arc::new(Health::new(roles.contains(&Role::Ingress)));
         health.starting(true);

@@ -5,22 +5,27 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::{SPARE_CONNECTIONS, Stage, StartError, address, bind, flows, store_options};
+use super::{Stage, StartError, address, bind, flows, store_options};
 use crate::config::Config;
 use crate::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
 use crate::store::outbox::Handoff;
 use crate::store::{Plans, Store, StoreOptions};
 
-/// The connections that notifications are recorded over, and nobody else takes: for each writer one to insert and one
-/// to look at what came twice, and a spare.
+/// The connections that notifications are recorded over, and nobody else takes: one for each writer, one to look at
+/// what came twice, and one for the readiness probe. Made first and kept, since a role may have no more to spare later.
 pub(super) fn recording(config: &Config, store: &Store) -> Store {
-    let writers = config.recorder.writers;
     store.dedicated(&StoreOptions {
-        max_connections: writers.saturating_mul(2).saturating_add(SPARE_CONNECTIONS),
+        max_connections: recording_connections(config),
+        kept: true,
         statement_timeout: config.server.ack_deadline,
         plans: Plans::Lookups,
         ..store_options(config)
     })
+}
+
+/// How many those are.
+pub(super) fn recording_connections(config: &Config) -> u32 {
+    config.recorder.writers.saturating_add(2)
 }
 
 /// Starts the public side: the listener and, behind it, recorder and quarantine. Gives where providers call.

@@ -40,7 +40,7 @@ pub struct Connection {
     /// The private listener [default: $PAYHOOK_SERVER, else admin_addr of the configuration]
     #[arg(long, value_name = "URL")]
     pub server: Option<String>,
-    /// File that holds the token [default: $PAYHOOK_TOKEN, else payhook.token beside the SQLite file]
+    /// File that holds the token [default: the token in $PAYHOOK_TOKEN, else payhook.token beside the SQLite file or the configuration]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }
@@ -74,7 +74,9 @@ impl Connection {
         } else {
             let path = token_file(&load()?);
             read_token_file(&path).map_err(|error| {
-                Misuse::usage(format!("{error}: name one with --token-file or $PAYHOOK_TOKEN"))
+                let make = "the first `payhook serve` makes it; else name one with --token-file, or give the token in \
+                            $PAYHOOK_TOKEN";
+                Misuse::usage(format!("{error}: {make}"))
             })?
         };
         Client::new(&server, token)

@@ -9,10 +9,13 @@ mod committer;
 mod key_uses;
 mod origin;
 pub mod quarantine;
+mod queue;
 pub mod receive;
 pub mod recorder;
 mod reply;
 mod room;
+mod settler;
+mod unrecordable;
 
 use std::sync::Arc;
 

@@ -12,12 +12,15 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::committer::{Committer, Queue};
+use super::committer::Committer;
 use super::quarantine::Quarantine;
+use super::queue::Queue;
+use super::settler::Settler;
+use super::unrecordable::Unrecordable;
 use crate::event::Event;
 use crate::store::events::{BATCH_ROWS, batch_bytes};
 use crate::store::outbox::Handoff;
-use crate::store::{Recorded, Store, StoreOptions};
+use crate::store::{Recorded, Store, StoreError, StoreOptions};
 use crate::time::Clock;
 
 /// Most requests in the queue.
@@ -83,8 +86,40 @@ pub struct Recorder {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) event: Arc<Event>,
-    pub(super) answer: oneshot::Sender<Result<Recorded, Unrecorded>>,
+    answer: oneshot::Sender<Result<Recorded, Unrecorded>>,
     _bytes: OwnedSemaphorePermit,
+}
+
+impl Waiting {
+    /// Answers. Whoever asked may have gone; what was recorded stays recorded.
+    pub(super) fn tell(self, recorded: Result<Recorded, Unrecorded>) {
+        drop(self.answer.send(recorded));
+    }
+}
+
+/// Tells all of `batch` to come again.
+pub(super) fn fail(batch: Vec<Waiting>, error: &StoreError) {
+    if batch.is_empty() {
+        return;
+    }
+    tracing::warn!(events = batch.len(), %error, cause = cause(error), "not recorded, the providers will retry");
+    for waiting in batch {
+        waiting.tell(Err(Unrecorded::Unavailable));
+    }
+}
+
+/// A database that hangs may hold nobody for longer than `deadline`.
+pub(super) async fn in_time<T>(
+    deadline: Duration,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    tokio::time::timeout(deadline, work)
+        .await
+        .unwrap_or_else(|_| Err(StoreError::timed_out()))
+}
+
+pub(super) fn cause(error: &StoreError) -> Option<String> {
+    std::error::Error::source(error).map(ToString::to_string)
 }
 
 impl Recorder {
@@ -100,15 +135,29 @@ impl Recorder {
         let (ack_deadline, writers) = (options.ack_deadline, options.writers.max(1));
         let aside = store.dedicated(&StoreOptions {
             max_connections: 2,
-            statement_timeout: options.ack_deadline,
+            statement_timeout: ack_deadline,
             ..StoreOptions::default()
         });
-        let committer = Arc::new(Committer {
-            store,
-            aside,
-            options,
+        let unrecordable = Arc::new(Unrecordable {
+            aside: aside.clone(),
             quarantine,
             clock,
+            ack_deadline,
+        });
+        let (repeats, repeated) = mpsc::channel(options.room);
+        let settler = Settler {
+            store: store.clone(),
+            aside,
+            batch: options.batch,
+            ack_deadline,
+            unrecordable: Arc::clone(&unrecordable),
+        };
+        tasks.spawn(settler.run(Queue::new(repeated)));
+        let committer = Arc::new(Committer {
+            store,
+            options,
+            unrecordable,
+            repeats,
         });
         let waiting = Arc::new(Mutex::new(Queue::new(waiting)));
         for _ in 0..writers {

@@ -91,6 +91,8 @@ pub enum Plans {
 pub struct StoreOptions {
     /// Most connections (Postgres) or readers (SQLite).
     pub max_connections: u32,
+    /// Whether connections are kept however long they idle (Postgres).
+    pub kept: bool,
     /// How long a caller waits for a connection before it hears [`StoreError::Unavailable`].
     pub acquire_timeout: Duration,
     /// When Postgres gives a statement up, so that one that hangs does not hold its connection for ever.
@@ -103,6 +105,7 @@ impl Default for StoreOptions {
     fn default() -> Self {
         Self {
             max_connections: 16,
+            kept: false,
             acquire_timeout: Duration::from_secs(1),
             statement_timeout: Duration::from_secs(30),
             plans: Plans::Any,
@@ -242,7 +245,7 @@ impl Store {
         self.renew_feed_epoch().await
     }
 
-    /// Makes `wanted` connections, so that nobody else has them; who works on them keeps them.
+    /// Makes `wanted` connections, so that nobody else has them.
     pub async fn connect(&self, wanted: u32) -> Result<(), StoreError> {
         if let Self::Postgres(pool) = self {
             let mut made = Vec::new();

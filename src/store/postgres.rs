@@ -31,8 +31,11 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
         Plans::Lookups => &[LOOKUPS],
         Plans::FreshLookups => &[LOOKUPS, FRESH],
     };
-    PgPoolOptions::new()
-        .max_connections(options.max_connections)
+    let mut pool = PgPoolOptions::new();
+    if options.kept {
+        pool = pool.idle_timeout(None).max_lifetime(None);
+    }
+    pool.max_connections(options.max_connections)
         .acquire_timeout(options.acquire_timeout)
         .test_before_acquire(false)
         .before_acquire(|conn, meta| {

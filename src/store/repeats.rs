@@ -145,8 +145,9 @@ impl Writer {
 }
 
 impl Store {
-    /// Keeps what `conflicts` brought beside the first contents, and tells a human, all in one transaction. In
-    /// the order of the events' ids: two daemons that keep the same ones wait for each other in one order.
+    /// Keeps what `conflicts` brought beside the first contents, and tells a human, all in one transaction. All contents
+    /// before the first attention, both in the order of the events' ids: two daemons that keep the same ones wait for
+    /// each other in one order.
     pub async fn keep_conflicts(&self, conflicts: &[(EventId, Arc<Event>)]) -> Result<(), StoreError> {
         if conflicts.is_empty() {
             return Ok(());
@@ -154,8 +155,12 @@ impl Store {
         let mut sorted: Vec<&(EventId, Arc<Event>)> = conflicts.iter().collect();
         sorted.sort_by_cached_key(|(id, event)| (id.as_str().to_owned(), event.fingerprint.to_bytes()));
         let mut tx = self.begin().await?;
-        for (event_id, event) in sorted {
+        for (event_id, event) in &sorted {
             keep(&mut tx, event_id, event).await?;
+        }
+        sorted.dedup_by(|(later, _), (first, _)| later == first);
+        for (event_id, event) in sorted {
+            attention::raise(&mut tx, &conflict(event_id, event), event.received_at).await?;
         }
         tx.commit().await
     }
@@ -173,7 +178,11 @@ async fn keep(tx: &mut Tx, event_id: &EventId, event: &Event) -> Result<(), Stor
         .execute(conn)
         .await
         .map(drop))?;
-    let item = NewAttention {
+    Ok(())
+}
+
+fn conflict(event_id: &EventId, event: &Event) -> NewAttention {
+    NewAttention {
         code: AttentionCode::EventConflict,
         source: event_id.as_str().to_owned(),
         merchant: event.merchant.clone(),
@@ -185,7 +194,5 @@ async fn keep(tx: &mut Tx, event_id: &EventId, event: &Event) -> Result<(), Stor
         explanation: "The provider sent this event again under the same id with other signed content. \
                       The first one counts; the other is kept beside it and moved nothing."
             .to_owned(),
-    };
-    attention::raise(tx, &item, event.received_at).await?;
-    Ok(())
+    }
 }

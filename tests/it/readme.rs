@@ -353,11 +353,7 @@ async fn orders_are_registered_and_attention_resolved_as_written() {
         .unwrap();
     let body = serde_json::from_str(&body).unwrap();
     let answer = daemon.caller().post("/v1/orders", "a-key", &body).await.unwrap();
-    assert_eq!(
-        answer.status, 200,
-        "the command line had registered the same: {}",
-        answer.text
-    );
+    assert_eq!(answer.status, 201, "{}", answer.text);
 
     let telling = Telling {
         sender: Sender::Alipay,

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use payhook::event::{Event, EventId, EventKey, Fingerprint, OrderPart, ProviderName};
-use payhook::store::{EventFilter, Recorded, StoreError};
+use payhook::store::{EventFilter, Recorded, StoreError, Tx};
 use payhook::time::Timestamp;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 
 use crate::support::events::{ARRIVAL, event, events};
+use crate::support::rabbit::until;
 use crate::support::store::{FreshStore, on_both_stores};
 
 const HANDED_OFF: Option<&str> = Some("daemon-1");
@@ -181,6 +182,47 @@ on_both_stores! {
         }
         assert_eq!(fresh.number("select count(*) from event_conflicts").await, 40);
         assert_eq!(fresh.number("select count(*) from attention where code = 'event_conflict'").await, 40);
+    }
+
+    async fn daemons_that_keep_several_contents_of_one_event_wait_in_one_order(fresh) {
+        if !fresh.is_postgres() {
+            return;
+        }
+        let first = Arc::new(event("1", b"content"));
+        fresh.store.insert_fresh(std::slice::from_ref(&first), None).await.unwrap();
+        let mut contents: Vec<_> = [&b"one"[..], b"two"]
+            .map(|content| (first.id.clone(), Arc::new(event("1", content))))
+            .to_vec();
+        contents.sort_by_key(|(_, event)| event.fingerprint.to_bytes());
+        // The other daemon has kept the second one, and has not told a human yet.
+        let mut other = fresh.store.begin().await.unwrap();
+        let Tx::Postgres(conn) = &mut other else { unreachable!() };
+        sqlx::query("insert into event_conflicts (event_id, fingerprint, received_at, headers, body) \
+                values ($1, $2, 1, '[]', '')")
+            .bind(first.id.as_str())
+            .bind(contents[1].1.fingerprint.to_bytes())
+            .execute(&mut **conn)
+            .await
+            .unwrap();
+        let mut keeping = tokio::task::JoinSet::new();
+        let store = fresh.store.clone();
+        keeping.spawn(async move { store.keep_conflicts(&contents).await });
+        until("it waits for the other one", || async {
+            fresh.number("select count(*) from pg_stat_activity \
+                where datname = current_database() and wait_event_type = 'Lock'").await == 1
+        })
+        .await;
+        sqlx::query("insert into attention (id, code, source, merchant, explanation, created_at) \
+                values ('a1', 'event_conflict', $1, $2, 'x', 1)")
+            .bind(first.id.as_str())
+            .bind(&first.merchant)
+            .execute(&mut **conn)
+            .await
+            .unwrap();
+        other.commit().await.unwrap();
+        keeping.join_next().await.unwrap().unwrap().unwrap();
+        assert_eq!(fresh.number("select count(*) from event_conflicts").await, 2);
+        assert_eq!(fresh.number("select count(*) from attention").await, 1);
     }
 
     async fn the_largest_batch_is_taken(fresh) {

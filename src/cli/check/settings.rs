@@ -56,9 +56,14 @@ fn tokens(config: &Config, found: &mut Vec<Finding>) {
     let loopback = config.server.admin_addr.ip().is_loopback();
     if config.tokens.is_empty() && loopback {
         let file = token_file(config);
+        let used = if file.exists() {
+            "is used"
+        } else {
+            "is made by the first start, which must be allowed to write there"
+        };
         found.push(Finding::ok(
             "tokens",
-            format!("none is configured; {} is used", file.display()),
+            format!("none is configured; {} {used}", file.display()),
         ));
         found.extend(exposed(&file));
     } else if config.tokens.is_empty() {

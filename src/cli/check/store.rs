@@ -11,14 +11,20 @@ use secrecy::ExposeSecret as _;
 use super::Finding;
 use crate::config::StoreConfig;
 use crate::store::key_uses::KeyUse;
-use crate::store::{Inspection, Schema, StoreOptions, inspect};
+use crate::store::{Inspection, Schema, Store, StoreOptions, inspect};
 use crate::telemetry::causes;
 
 const WHAT: &str = "store";
 
-/// A daemon takes these besides its pool and two for each writer: a spare to record with, two for what is rare there,
+/// How long the server has to say why it gives no connection.
+const ASK_WHY: Duration = Duration::from_secs(1);
+
+/// A daemon takes these besides its pool and one for each writer: two more to record with, two for what is rare there,
 /// six for relay and workers (`app`, `ingress::recorder`).
-const BESIDES_THE_POOL: u32 = 9;
+const BESIDES_THE_POOL: u32 = 10;
+
+/// The least that `store.max_connections` may be.
+const SMALLEST_POOL: u32 = 2;
 
 /// All findings of the database, after at most `deadline`, and when each key last verified something, if it
 /// can tell.
@@ -41,11 +47,13 @@ pub(super) async fn findings(
     let mut found = match tokio::time::timeout(deadline, inspect(url, &options)).await {
         Ok(Ok(found)) => found,
         Ok(Err(error)) => {
-            let message = format!("cannot be used: {}", causes(&error));
+            let said = refusal(config, &options).await;
+            let message = format!("cannot be used: {}{said}", causes(&error));
             return (vec![Finding::problem(WHAT, message)], None);
         }
         Err(_) => {
-            let message = format!("does not answer within {} s", deadline.as_secs());
+            let said = refusal(config, &options).await;
+            let message = format!("does not answer within {} s{said}", deadline.as_secs());
             return (vec![Finding::problem(WHAT, message)], None);
         }
     };
@@ -54,6 +62,20 @@ pub(super) async fn findings(
         _ => None,
     };
     (judge(config, writers, found), uses)
+}
+
+/// What Postgres says to one who asks for a connection, if it gives none; a pool only says that time ran out.
+async fn refusal(config: &StoreConfig, options: &StoreOptions) -> String {
+    if !config.is_postgres() {
+        return String::new();
+    }
+    let asked = async {
+        let store = Store::open(config.url.expose_secret(), options).await.ok()?;
+        store.refusal().await
+    };
+    let said = tokio::time::timeout(ASK_WHY, asked).await.ok().flatten();
+    said.map(|said| format!("; the server says: {said}"))
+        .unwrap_or_default()
 }
 
 fn judge(config: &StoreConfig, writers: u32, found: Inspection) -> Vec<Finding> {
@@ -97,7 +119,7 @@ fn judge(config: &StoreConfig, writers: u32, found: Inspection) -> Vec<Finding> 
             found.extend(
                 settings
                     .iter()
-                    .filter_map(|(name, value)| of_setting(name, value, connections(config, writers))),
+                    .filter_map(|(name, value)| of_setting(name, value, Wanted::by(config, writers))),
             );
             found
         }
@@ -139,7 +161,7 @@ fn of_schema(schema: &Schema, migrate: bool) -> Finding {
 }
 
 /// What one setting means for what was acked; `None` for one that is only good to know.
-fn of_setting(name: &str, value: &str, connections: u32) -> Option<Finding> {
+fn of_setting(name: &str, value: &str, wanted: Wanted) -> Option<Finding> {
     let what = format!("store {name}");
     let lossy = |why: &str| Finding::problem(&what, format!("is {value}: {why}"));
     Some(match (name, value) {
@@ -157,30 +179,44 @@ fn of_setting(name: &str, value: &str, connections: u32) -> Option<Finding> {
             &what,
             format!("is {value}: the next start sets the file to WAL, unless something else has it open"),
         ),
-        ("max_connections" | "connection limit of the role" | "connection limit of the database", _) => {
-            return too_few(&what, value, connections);
-        }
+        (limit, _) if limit.starts_with("connection limit") => return too_few(&what, value, wanted),
         ("fsync" | "full_page_writes" | "synchronous_commit", _) => Finding::ok(&what, format!("is {value}")),
         ("server_version", _) => Finding::ok(&what, value),
         _ => return None,
     })
 }
 
-/// What one daemon may ask for.
-fn connections(config: &StoreConfig, writers: u32) -> u32 {
-    let recording = writers.saturating_mul(2).saturating_add(BESIDES_THE_POOL);
-    config.max_connections.saturating_add(recording)
+/// The connections that one daemon may ask for.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    pool: u32,
+    besides: u32,
+}
+
+impl Wanted {
+    fn by(config: &StoreConfig, writers: u32) -> Self {
+        Self {
+            pool: config.max_connections,
+            besides: writers.saturating_add(BESIDES_THE_POOL),
+        }
+    }
 }
 
 /// A limit below what one daemon may ask for.
-fn too_few(what: &str, value: &str, ours: u32) -> Option<Finding> {
+fn too_few(what: &str, value: &str, wanted: Wanted) -> Option<Finding> {
     let limit: u32 = value.parse().ok()?;
-    (ours > limit).then(|| {
-        Finding::warning(
-            what,
-            format!("is {limit}, and one daemon may ask for {ours}: lower store.max_connections"),
-        )
-    })
+    let ours = wanted.pool.saturating_add(wanted.besides);
+    if ours <= limit {
+        return None;
+    }
+    let mend = match limit.saturating_sub(wanted.besides) {
+        pool if pool >= SMALLEST_POOL => format!("lower store.max_connections to {pool}"),
+        _ => format!("allow at least {}", wanted.besides.saturating_add(SMALLEST_POOL)),
+    };
+    Some(Finding::warning(
+        what,
+        format!("is {limit}, and one daemon may ask for {ours}: {mend}"),
+    ))
 }
 
 #[cfg(test)]
@@ -217,12 +253,12 @@ mod tests {
             ("synchronous", "2", Some(Level::Ok)),
             ("journal_mode", "wal", Some(Level::Ok)),
             ("journal_mode", "rollback", Some(Level::Warning)),
-            ("max_connections", "100", None),
-            ("max_connections", "10", Some(Level::Warning)),
+            ("connection limit of the server", "97", None),
+            ("connection limit of the server", "10", Some(Level::Warning)),
             ("connection limit of the role", "26", Some(Level::Warning)),
             ("connection limit of the role", "27", None),
         ] {
-            let found = of_setting(name, value, connections(&config, 1)).map(|finding| finding.level);
+            let found = of_setting(name, value, Wanted::by(&config, 1)).map(|finding| finding.level);
             assert_eq!(found, level, "{name} = {value}");
         }
     }

@@ -51,7 +51,11 @@ async fn start(url: &str) -> Daemon {
 impl Daemon {
     /// Sends a new event; its answer and how long it took.
     async fn send(&self) -> (u16, Option<String>, String, Duration) {
-        let number = self.sent.replace(self.sent.get() + 1);
+        self.send_number(self.sent.replace(self.sent.get() + 1)).await
+    }
+
+    /// Sends the event of this number; its answer and how long it took.
+    async fn send_number(&self, number: usize) -> (u16, Option<String>, String, Duration) {
         let telling = Telling {
             sender: Sender::Wechat,
             order_id: format!("order-{number}"),
@@ -167,7 +171,7 @@ async fn of_too_few_connections_the_first_takes_notifications() {
         let role = format!("few_for_{database}");
         for made in [
             "drop role if exists {role}",
-            "create role {role} login password 'few' connection limit 3",
+            "create role {role} login password 'few' connection limit 4",
             "grant all on schema public to {role}",
             "grant all on all tables in schema public to {role}",
             "grant all on all sequences in schema public to {role}",
@@ -179,8 +183,11 @@ async fn of_too_few_connections_the_first_takes_notifications() {
             server(&fresh.url)
         ))
         .await;
-        for _ in 0..5 {
+        // Longer than an answer about readiness is believed.
+        let until = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < until {
             daemon.acks_within(Duration::ZERO).await;
+            assert_eq!(daemon.send_number(0).await.0, 200, "and what comes again");
             assert!(daemon.is_ready().await);
         }
         // Not even one, and then enough.
