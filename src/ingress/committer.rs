@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
 use super::queue::Queue;
-use super::recorder::{RecorderOptions, Waiting, fail, in_time};
+use super::recorder::{RecorderOptions, Unrecorded, Waiting, fail, in_time};
 use super::unrecordable::Unrecordable;
 use crate::crash;
 use crate::event::{Event, ProviderName};
@@ -127,7 +127,15 @@ impl Committer {
                 no_room.push(refused.into_inner());
             }
         }
-        fail(no_room, &StoreError::timed_out());
+        if !no_room.is_empty() {
+            tracing::warn!(
+                events = no_room.len(),
+                "too many repeats wait, the providers will retry"
+            );
+        }
+        for waiting in no_room {
+            waiting.tell(Err(Unrecorded::Overloaded));
+        }
         committed
     }
 }

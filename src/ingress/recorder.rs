@@ -23,10 +23,10 @@ use crate::store::outbox::Handoff;
 use crate::store::{Recorded, Store, StoreError, StoreOptions};
 use crate::time::Clock;
 
-/// Most requests in the queue.
+/// Most requests in the queue, and most repeats that wait to be settled.
 const ROOM: usize = 4096;
 
-/// Most bytes in the queue and in the commit.
+/// Most bytes in the queue, in the commit and of repeats.
 const ROOM_BYTES: usize = 32 * 1024 * 1024;
 
 /// Why an event was not recorded. The provider is told to come again in every case.
@@ -91,6 +91,11 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    /// Whether nobody waits any more: the answer was given, "come again", when the time was up.
+    pub(super) fn is_gone(&self) -> bool {
+        self.answer.is_closed()
+    }
+
     /// Answers. Whoever asked may have gone; what was recorded stays recorded.
     pub(super) fn tell(self, recorded: Result<Recorded, Unrecorded>) {
         drop(self.answer.send(recorded));
@@ -123,7 +128,7 @@ pub(super) fn cause(error: &StoreError) -> Option<String> {
 }
 
 impl Recorder {
-    /// Starts the writers on `tasks`; they end when the last clone is dropped and the queue is empty.
+    /// Starts the writers and the settler on `tasks`; they end when the last clone is dropped and the queue is empty.
     pub fn start(
         store: Store,
         options: RecorderOptions,

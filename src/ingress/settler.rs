@@ -40,7 +40,9 @@ impl Settler {
     }
 
     /// Answers each as its own event ends.
-    async fn settle(&self, repeats: Vec<Waiting>, writer: &mut Writer) {
+    async fn settle(&self, mut repeats: Vec<Waiting>, writer: &mut Writer) {
+        // Else what piled up behind a lock would be looked at for nobody, and take the room of others.
+        repeats.retain(|waiting| !waiting.is_gone());
         let events: Vec<Arc<Event>> = repeats.iter().map(|waiting| Arc::clone(&waiting.event)).collect();
         let compared = match in_time(self.ack_deadline, writer.compare_repeats(&events)).await {
             Ok(compared) => compared,
@@ -57,7 +59,7 @@ impl Settler {
         if conflicts.is_empty() || self.keep(&mut conflicts).await {
             return;
         }
-        for conflict in conflicts {
+        for conflict in conflicts.into_iter().filter(|(_, waiting)| !waiting.is_gone()) {
             self.keep(&mut vec![conflict]).await;
         }
     }

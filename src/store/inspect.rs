@@ -19,7 +19,8 @@ const SETTINGS: &str = "select name, reset_val from pg_settings
      where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'server_version')
      union all
      select 'connection limit of the server', (current_setting('max_connections')::integer - case when rolsuper then 0
-         else current_setting('superuser_reserved_connections')::integer end)::text
+         else current_setting('superuser_reserved_connections')::integer
+             + coalesce(current_setting('reserved_connections', true), '0')::integer end)::text
      from pg_roles where rolname = session_user
      union all
      select 'connection limit of the role', rolconnlimit::text from pg_roles

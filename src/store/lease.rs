@@ -8,10 +8,10 @@
 //! runs statement after statement keeps his lease, and asks only after a rest.
 
 use sqlx::pool::PoolConnection;
-use sqlx::{Connection as _, PgConnection, PgPool, Postgres};
+use sqlx::{PgConnection, PgPool, Postgres};
 use tokio::time::Instant;
 
-use super::postgres::IDLE;
+use super::postgres::{IDLE, ping};
 
 /// One connection, for statements that a caller may abandon.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Kept {
     /// [`Self::end`], and closed when it is not.
     pub(super) async fn take(&mut self, pool: &PgPool) -> Result<Lease, sqlx::Error> {
         if let Some((mut lease, since)) = self.0.take()
-            && (since.elapsed() < IDLE || lease.conn()?.ping().await.is_ok())
+            && (since.elapsed() < IDLE || ping(lease.conn()?).await.is_ok())
         {
             return Ok(lease);
         }

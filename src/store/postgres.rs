@@ -4,15 +4,19 @@
 //! default, and a statement ends. A connection that has idled is asked whether it still lives before it is
 //! trusted with a notification: after a restart of the server every pooled connection is dead.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgPool};
+use sqlx::{Connection as _, PgConnection, PgPool};
 
 use super::{Plans, StoreOptions};
 
 /// Shorter than this a connection is believed to be alive.
 pub(super) const IDLE: Duration = Duration::from_millis(500);
+
+/// How long one that has idled has to say that it lives: what a silent network has dropped says nothing.
+const PING: Duration = Duration::from_millis(250);
 
 const SESSION: &str = "select set_config('statement_timeout', $1, false), \
     case when current_setting('synchronous_commit') in ('off', 'local', 'remote_write') \
@@ -41,7 +45,7 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
         .before_acquire(|conn, meta| {
             Box::pin(async move {
                 if meta.idle_for > IDLE {
-                    conn.ping().await?;
+                    ping(conn).await?;
                 }
                 Ok(true)
             })
@@ -60,4 +64,10 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
             })
         })
         .connect_lazy_with(connect)
+}
+
+/// Asks a connection that has idled whether it lives.
+pub(super) async fn ping(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let answer = tokio::time::timeout(PING, conn.ping()).await;
+    answer.unwrap_or_else(|_| Err(std::io::Error::from(ErrorKind::TimedOut).into()))
 }

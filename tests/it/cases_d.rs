@@ -30,19 +30,15 @@ async fn d04_d05_a_consumer_that_was_timed_out_comes_back_and_applies_nothing_tw
         let batch: Vec<_> = (1..=10).map(paid).collect();
         fresh.store.insert_fresh(&batch, None).await.unwrap();
         let apply = rabbit.name("apply");
-        until("taken and timed out", || async {
-            server
-                .ctl(&[
-                    "list_queues",
-                    "--quiet",
-                    "name",
-                    "consumers",
-                    "messages_unacknowledged",
-                ])
-                .lines()
-                .any(|line| line.starts_with(&apply) && line.ends_with("0\t0"))
+        // What a consumer has is not ready, and is again when it was taken from it.
+        until("published and taken", || async {
+            let published = fresh
+                .number("select count(*) from outbox where published_at is not null")
+                .await;
+            published == 10 && rabbit.ready(&apply).await == Some(0)
         })
         .await;
+        until("timed out", || async { rabbit.ready(&apply).await == Some(10) }).await;
         slow.rollback().await.unwrap();
         until("all have ended", || async { finished(&fresh).await == 10 }).await;
         until("acked at last", || async {

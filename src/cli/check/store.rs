@@ -26,7 +26,7 @@ const BESIDES_THE_POOL: u32 = 10;
 /// The least that `store.max_connections` may be.
 const SMALLEST_POOL: u32 = 2;
 
-/// All findings of the database, after at most `deadline`, and when each key last verified something, if it
+/// All findings of the database, after at most `deadline` and a second, and when each key last verified something, if it
 /// can tell.
 pub(super) async fn findings(
     config: &StoreConfig,
@@ -47,13 +47,20 @@ pub(super) async fn findings(
     let mut found = match tokio::time::timeout(deadline, inspect(url, &options)).await {
         Ok(Ok(found)) => found,
         Ok(Err(error)) => {
-            let said = refusal(config, &options).await;
-            let message = format!("cannot be used: {}{said}", causes(&error));
+            let why = causes(&error);
+            let said = refusal(config, &options)
+                .await
+                .filter(|said| !why.contains(said.as_str()));
+            let message = format!("cannot be used: {why}{}", in_its_words(said));
             return (vec![Finding::problem(WHAT, message)], None);
         }
         Err(_) => {
             let said = refusal(config, &options).await;
-            let message = format!("does not answer within {} s{said}", deadline.as_secs());
+            let message = format!(
+                "does not answer within {} s{}",
+                deadline.as_secs(),
+                in_its_words(said)
+            );
             return (vec![Finding::problem(WHAT, message)], None);
         }
     };
@@ -65,15 +72,18 @@ pub(super) async fn findings(
 }
 
 /// What Postgres says to one who asks for a connection, if it gives none; a pool only says that time ran out.
-async fn refusal(config: &StoreConfig, options: &StoreOptions) -> String {
+async fn refusal(config: &StoreConfig, options: &StoreOptions) -> Option<String> {
     if !config.is_postgres() {
-        return String::new();
+        return None;
     }
     let asked = async {
         let store = Store::open(config.url.expose_secret(), options).await.ok()?;
         store.refusal().await
     };
-    let said = tokio::time::timeout(ASK_WHY, asked).await.ok().flatten();
+    tokio::time::timeout(ASK_WHY, asked).await.ok().flatten()
+}
+
+fn in_its_words(said: Option<String>) -> String {
     said.map(|said| format!("; the server says: {said}"))
         .unwrap_or_default()
 }
