@@ -134,13 +134,11 @@ impl App {
             .transpose()?;
         let metrics = Metrics::install().map_err(|error| StartError::Metrics(error.to_string()))?;
         let store = Store::open(config.store.url.expose_secret(), &store_options(&config)).await?;
-        let recording = roles
-            .contains(&Role::Ingress)
-            .then(|| public::recording(&config, &store));
-        if let Some(recording) = &recording {
-            // Of the connections there are the first; a database that is away is waited for later.
-            drop(recording.connect(public::recording_connections(&config)).await);
-        }
+        let recording = if roles.contains(&Role::Ingress) {
+            Some(public::recording(&config, &store).await)
+        } else {
+            None
+        };
         let health = Arc::new(Health::new(roles.contains(&Role::Ingress)));
         health.starting(true);
         let (public, flows, private) = (Stage::default(), Stage::default(), Stage::default());

@@ -59,12 +59,12 @@ impl Readiness {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
-                let refusal = self.refusal().await;
+                let refusal = self.store.refusal(ASK_WHY).await;
                 tracing::warn!(%error, cause, refusal, "not ready: the store refuses a write");
                 false
             }
             Err(_) => {
-                let refusal = self.refusal().await;
+                let refusal = self.store.refusal(ASK_WHY).await;
                 tracing::warn!(
                     refusal,
                     "not ready: the store took longer than a second for a write"
@@ -74,12 +74,6 @@ impl Readiness {
         };
         *last = Some((Instant::now(), ok));
         ok
-    }
-
-    /// What the database says to one who asks for a connection, if it gives none.
-    async fn refusal(&self) -> Option<String> {
-        let refusal = tokio::time::timeout(ASK_WHY, self.store.refusal()).await;
-        refusal.ok().flatten()
     }
 }
 

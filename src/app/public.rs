@@ -13,19 +13,17 @@ use crate::store::{Plans, Store, StoreOptions};
 
 /// The connections that notifications are recorded over, and nobody else takes: one for each writer, one to look at
 /// what came twice, and one for the readiness probe. Made first and kept, since a role may have no more to spare later.
-pub(super) fn recording(config: &Config, store: &Store) -> Store {
-    store.dedicated(&StoreOptions {
-        max_connections: recording_connections(config),
+pub(super) async fn recording(config: &Config, store: &Store) -> Store {
+    let recording = store.dedicated(&StoreOptions {
+        max_connections: config.recorder.writers.saturating_add(2),
         kept: true,
         statement_timeout: config.server.ack_deadline,
         plans: Plans::Lookups,
         ..store_options(config)
-    })
-}
-
-/// How many those are.
-pub(super) fn recording_connections(config: &Config) -> u32 {
-    config.recorder.writers.saturating_add(2)
+    });
+    // A database that is away is waited for later.
+    drop(recording.connect().await);
+    recording
 }
 
 /// Starts the public side: the listener and, behind it, recorder and quarantine. Gives where providers call.

@@ -10,13 +10,8 @@ use super::{StoreError, Tx, on_tx};
 use crate::time::Timestamp;
 
 const INSERT_MESSAGES: &str = "insert into messages (id, merchant, order_id, routing_key, body, created_at) ";
-// Due by the database's clock, which is the only one that claims are compared with.
-const INSERT_OUTBOX: (&str, &str) = (
-    "insert into outbox (id, kind, message_id, created_at, due_at) select column1, 'message', column1, column2, \
-     (extract(epoch from clock_timestamp()) * 1000000)::bigint from (",
-    "insert into outbox (id, kind, message_id, created_at, due_at) select column1, 'message', column1, column2, \
-     cast(unixepoch('subsec') * 1000000 as integer) from (",
-);
+const INSERT_OUTBOX: &str = "insert into outbox (id, kind, message_id, created_at, due_at) \
+     select column1, 'message', column1, column2, ";
 
 /// A message to be written.
 #[derive(Clone, Debug)]
@@ -54,14 +49,19 @@ pub async fn insert(tx: &mut Tx, messages: &[NewMessage], now: Timestamp) -> Res
     if written != wanted {
         return Err(StoreError::corrupt("messages", "a message id was taken already"));
     }
-    let insert = tx.pick(INSERT_OUTBOX.0, INSERT_OUTBOX.1);
+    // Due by the database's clock, which is the only one that claims are compared with.
+    let due = tx.pick(
+        "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
+        "cast(unixepoch('subsec') * 1000000 as integer)",
+    );
     let rows = Rows::of(messages)
         .text(|message| message.id.as_str())
         .each(now.micros());
     on_tx!(&mut *tx, |conn| {
-        let mut sql = QueryBuilder::new(insert);
+        let mut sql = QueryBuilder::new(INSERT_OUTBOX);
+        sql.push(due).push(" from (");
         rows.push_to(&mut sql);
-        sql.push(") as due");
+        sql.push(") as listed");
         sql.build().execute(conn).await.map(drop)
     })?;
     Ok(())

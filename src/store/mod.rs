@@ -245,11 +245,11 @@ impl Store {
         self.renew_feed_epoch().await
     }
 
-    /// Makes `wanted` connections, so that nobody else has them.
-    pub async fn connect(&self, wanted: u32) -> Result<(), StoreError> {
+    /// Makes all connections that the pool may have, so that nobody else has them.
+    pub async fn connect(&self) -> Result<(), StoreError> {
         if let Self::Postgres(pool) = self {
             let mut made = Vec::new();
-            for _ in 0..wanted {
+            for _ in 0..pool.options().get_max_connections() {
                 made.push(pool.acquire().await?);
             }
             drop(made);

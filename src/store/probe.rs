@@ -3,6 +3,8 @@
 //! A rolled-back write would not notice a full disk, a stuck fsync or a synchronous standby that is gone, and
 //! those are what an ack waits for. So the probe commits: one row, always the same.
 
+use std::time::Duration;
+
 use sqlx::{Connection as _, PgConnection};
 
 use super::lease::Lease;
@@ -32,18 +34,15 @@ impl Store {
     }
 
     /// Why Postgres gives no connection, in its own words. While it has none to spare a pool asks again and again,
-    /// and all it says in the end is that time ran out. The caller bounds the time.
-    pub async fn refusal(&self) -> Option<String> {
+    /// and all it says in the end is that time ran out. `None`: it gives one, or says nothing `within` this time.
+    pub async fn refusal(&self, within: Duration) -> Option<String> {
         let Self::Postgres(pool) = self else {
             return None;
         };
-        match PgConnection::connect_with(&pool.connect_options()).await {
-            Ok(connection) => {
-                drop(connection.close().await);
-                None
-            }
-            Err(sqlx::Error::Database(error)) => Some(error.message().to_owned()),
-            Err(_) => None,
+        let options = pool.connect_options();
+        match tokio::time::timeout(within, PgConnection::connect_with(&options)).await {
+            Ok(Err(sqlx::Error::Database(error))) => Some(error.message().to_owned()),
+            _ => None,
         }
     }
 }

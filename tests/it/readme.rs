@@ -354,6 +354,12 @@ async fn orders_are_registered_and_attention_resolved_as_written() {
     let body = serde_json::from_str(&body).unwrap();
     let answer = daemon.caller().post("/v1/orders", "a-key", &body).await.unwrap();
     assert_eq!(answer.status, 201, "{}", answer.text);
+    let answer = daemon
+        .caller()
+        .post("/v1/orders", "another-key", &body)
+        .await
+        .unwrap();
+    assert_eq!(answer.status, 200, "it was registered so before: {}", answer.text);
 
     let telling = Telling {
         sender: Sender::Alipay,

@@ -247,28 +247,6 @@ on_both_stores! {
         assert_eq!(stored(&fresh).await, 40 - overloaded);
     }
 
-    async fn what_came_twice_keeps_nothing_fresh_waiting(fresh) {
-        if !fresh.is_postgres() {
-            // One writer: whoever holds it keeps everybody waiting.
-            return;
-        }
-        let running = start(&fresh.store, patient());
-        let batch = events(20);
-        assert_eq!(running.recorder.record(Arc::clone(&batch[0])).await, Ok(Recorded::Fresh));
-        let mut held = fresh.store.begin().await.unwrap();
-        if let Tx::Postgres(conn) = &mut held {
-            sqlx::query("lock table deliveries in exclusive mode").execute(&mut **conn).await.unwrap();
-        }
-        let again = running.recorder.record(Arc::new(event("1", b"content 1")));
-        tokio::pin!(again);
-        for event in &batch[1..] {
-            assert!(futures_util::poll!(again.as_mut()).is_pending());
-            assert_eq!(running.recorder.record(Arc::clone(event)).await, Ok(Recorded::Fresh));
-        }
-        drop(held);
-        assert_eq!(again.await, Ok(Recorded::Duplicate { event_id: batch[0].id.clone() }));
-    }
-
     async fn a_store_that_hangs_is_given_up_at_the_deadline(fresh) {
         let running = start(&fresh.store, RecorderOptions::new(Duration::from_millis(200), "daemon-1"));
         let held = hold(&fresh.store).await;
@@ -325,4 +303,41 @@ on_both_stores! {
         let unclaimed = fresh.texts("select id from outbox where claimed_by is null and due_at = created_at").await;
         assert_eq!(unclaimed, [batch[2].id.to_string()]);
     }
+}
+
+/// On SQLite whoever holds the one writer keeps everybody waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_twice_keeps_nothing_fresh_waiting() {
+    FreshStore::with_postgres(|fresh| async move {
+        let running = start(&fresh.store, patient());
+        let batch = events(20);
+        assert_eq!(
+            running.recorder.record(Arc::clone(&batch[0])).await,
+            Ok(Recorded::Fresh)
+        );
+        let mut held = fresh.store.begin().await.unwrap();
+        if let Tx::Postgres(conn) = &mut held {
+            sqlx::query("lock table deliveries in exclusive mode")
+                .execute(&mut **conn)
+                .await
+                .unwrap();
+        }
+        let again = running.recorder.record(Arc::new(event("1", b"content 1")));
+        tokio::pin!(again);
+        for event in &batch[1..] {
+            assert!(futures_util::poll!(again.as_mut()).is_pending());
+            assert_eq!(
+                running.recorder.record(Arc::clone(event)).await,
+                Ok(Recorded::Fresh)
+            );
+        }
+        drop(held);
+        assert_eq!(
+            again.await,
+            Ok(Recorded::Duplicate {
+                event_id: batch[0].id.clone()
+            })
+        );
+    })
+    .await;
 }

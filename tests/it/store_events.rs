@@ -184,47 +184,6 @@ on_both_stores! {
         assert_eq!(fresh.number("select count(*) from attention where code = 'event_conflict'").await, 40);
     }
 
-    async fn daemons_that_keep_several_contents_of_one_event_wait_in_one_order(fresh) {
-        if !fresh.is_postgres() {
-            return;
-        }
-        let first = Arc::new(event("1", b"content"));
-        fresh.store.insert_fresh(std::slice::from_ref(&first), None).await.unwrap();
-        let mut contents: Vec<_> = [&b"one"[..], b"two"]
-            .map(|content| (first.id.clone(), Arc::new(event("1", content))))
-            .to_vec();
-        contents.sort_by_key(|(_, event)| event.fingerprint.to_bytes());
-        // The other daemon has kept the second one, and has not told a human yet.
-        let mut other = fresh.store.begin().await.unwrap();
-        let Tx::Postgres(conn) = &mut other else { unreachable!() };
-        sqlx::query("insert into event_conflicts (event_id, fingerprint, received_at, headers, body) \
-                values ($1, $2, 1, '[]', '')")
-            .bind(first.id.as_str())
-            .bind(contents[1].1.fingerprint.to_bytes())
-            .execute(&mut **conn)
-            .await
-            .unwrap();
-        let mut keeping = tokio::task::JoinSet::new();
-        let store = fresh.store.clone();
-        keeping.spawn(async move { store.keep_conflicts(&contents).await });
-        until("it waits for the other one", || async {
-            fresh.number("select count(*) from pg_stat_activity \
-                where datname = current_database() and wait_event_type = 'Lock'").await == 1
-        })
-        .await;
-        sqlx::query("insert into attention (id, code, source, merchant, explanation, created_at) \
-                values ('a1', 'event_conflict', $1, $2, 'x', 1)")
-            .bind(first.id.as_str())
-            .bind(&first.merchant)
-            .execute(&mut **conn)
-            .await
-            .unwrap();
-        other.commit().await.unwrap();
-        keeping.join_next().await.unwrap().unwrap().unwrap();
-        assert_eq!(fresh.number("select count(*) from event_conflicts").await, 2);
-        assert_eq!(fresh.number("select count(*) from attention").await, 1);
-    }
-
     async fn the_largest_batch_is_taken(fresh) {
         let batch = events(payhook::store::events::BATCH_ROWS);
         assert!(fresh.store.insert_fresh(&batch, HANDED_OFF).await.unwrap().into_iter().all(|fresh| fresh));
@@ -310,4 +269,61 @@ on_both_stores! {
             assert_eq!(stored, i64::try_from(firsts.len()).unwrap());
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn daemons_that_keep_several_contents_of_one_event_wait_in_one_order() {
+    FreshStore::with_postgres(|fresh| async move {
+        let first = Arc::new(event("1", b"content"));
+        fresh
+            .store
+            .insert_fresh(std::slice::from_ref(&first), None)
+            .await
+            .unwrap();
+        let mut contents: Vec<_> = [&b"one"[..], b"two"]
+            .map(|content| (first.id.clone(), Arc::new(event("1", content))))
+            .to_vec();
+        contents.sort_by_key(|(_, event)| event.fingerprint.to_bytes());
+        // The other daemon has kept the second one, and has not told a human yet.
+        let mut other = fresh.store.begin().await.unwrap();
+        let Tx::Postgres(conn) = &mut other else {
+            unreachable!()
+        };
+        sqlx::query(
+            "insert into event_conflicts (event_id, fingerprint, received_at, headers, body) \
+                values ($1, $2, 1, '[]', '')",
+        )
+        .bind(first.id.as_str())
+        .bind(contents[1].1.fingerprint.to_bytes())
+        .execute(&mut **conn)
+        .await
+        .unwrap();
+        let mut keeping = tokio::task::JoinSet::new();
+        let store = fresh.store.clone();
+        keeping.spawn(async move { store.keep_conflicts(&contents).await });
+        until("it waits for the other one", || async {
+            fresh
+                .number(
+                    "select count(*) from pg_stat_activity \
+                where datname = current_database() and wait_event_type = 'Lock'",
+                )
+                .await
+                == 1
+        })
+        .await;
+        sqlx::query(
+            "insert into attention (id, code, source, merchant, explanation, created_at) \
+                values ('a1', 'event_conflict', $1, $2, 'x', 1)",
+        )
+        .bind(first.id.as_str())
+        .bind(&first.merchant)
+        .execute(&mut **conn)
+        .await
+        .unwrap();
+        other.commit().await.unwrap();
+        keeping.join_next().await.unwrap().unwrap().unwrap();
+        assert_eq!(fresh.number("select count(*) from event_conflicts").await, 2);
+        assert_eq!(fresh.number("select count(*) from attention").await, 1);
+    })
+    .await;
 }

@@ -76,11 +76,8 @@ async fn refusal(config: &StoreConfig, options: &StoreOptions) -> Option<String>
     if !config.is_postgres() {
         return None;
     }
-    let asked = async {
-        let store = Store::open(config.url.expose_secret(), options).await.ok()?;
-        store.refusal().await
-    };
-    tokio::time::timeout(ASK_WHY, asked).await.ok().flatten()
+    let store = Store::open(config.url.expose_secret(), options).await.ok()?;
+    store.refusal(ASK_WHY).await
 }
 
 fn in_its_words(said: Option<String>) -> String {

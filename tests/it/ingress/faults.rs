@@ -170,7 +170,6 @@ async fn of_too_few_connections_the_first_takes_notifications() {
         let (_, database) = fresh.url.rsplit_once('/').unwrap();
         let role = format!("few_for_{database}");
         for made in [
-            "drop role if exists {role}",
             "create role {role} login password 'few' connection limit 4",
             "grant all on schema public to {role}",
             "grant all on all tables in schema public to {role}",
