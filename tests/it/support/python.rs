@@ -1,5 +1,6 @@
 //! Python packages for a test, in a virtual environment below `target/`, installed once for each list of them.
 
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,13 +22,16 @@ pub(crate) fn python(requirements: &Path) -> Option<PathBuf> {
     }
 }
 
-/// An error says what is missing.
+/// Tests that want the same packages at the same moment wait for the one that installs them. An error says what is
+/// missing.
 fn installed(requirements: &Path) -> Result<PathBuf, String> {
-    let list = std::fs::read(requirements).unwrap();
+    let list = fs::read(requirements).unwrap();
     let name = payhook::event::Fingerprint::over([list.as_slice()]).to_string();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("python-{}", &name[..12]));
     let python = folder.join("bin/python");
     let complete = folder.join("complete");
+    let turn = File::create(folder.with_added_extension("lock")).unwrap();
+    turn.lock().unwrap();
     if !complete.exists() {
         run(Command::new("python3")
             .args(["-m", "venv", "--clear"])
@@ -42,7 +46,7 @@ fn installed(requirements: &Path) -> Result<PathBuf, String> {
                 "--requirement",
             ])
             .arg(requirements))?;
-        std::fs::write(&complete, "").map_err(|error| error.to_string())?;
+        fs::write(&complete, "").map_err(|error| error.to_string())?;
     }
     Ok(python)
 }
