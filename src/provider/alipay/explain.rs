@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::form::{self, Form};
-use super::{Alipay, reading};
+use super::{Alipay, content, reading};
 use crate::event::{Identity, Notification};
 use crate::provider::respelled::{html_unescaped, replaced, transcoded};
 use crate::provider::signature::{Digest, mac};
@@ -33,7 +33,7 @@ pub(super) fn explain(scheme: &Alipay, notification: &Notification) -> Explanati
     );
     let charset = format!(
         "values are {}, by the signed charset field or for want of it",
-        reading::charset(&form).name()
+        content::charset(&form).name()
     );
     step(&mut explanation, "charset", Ok(charset.into()));
     explanation.signed = Some(form.signed(false));
@@ -107,7 +107,7 @@ fn after_signature(scheme: &Alipay, notification: &Notification, form: &Form, ex
             )
         });
     }
-    if let Ok(read) = reading::read(&reading::content(form), &scheme.owner) {
+    if let Ok(read) = reading::read(&content::of(form), &scheme.owner) {
         let (ok, found) = match read.identity {
             Identity::Ok => (
                 true,

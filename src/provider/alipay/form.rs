@@ -2,7 +2,7 @@
 //!
 //! No text exists here. A body may be in any charset, and whatever turns bytes into text before the signature
 //! is checked (every common form parser does) loses GBK for good. `+` is a space, `%XX` a byte, a broken
-//! escape is refused rather than guessed. Turning values into text is `reading`'s work, after the signature.
+//! escape is refused rather than guessed. Turning values into text is `content`'s work, after the signature.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 

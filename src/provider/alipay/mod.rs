@@ -1,9 +1,11 @@
 //! Alipay open platform: form notifications signed with RSA over their sorted parameters.
 //!
 //! Scheme: opendocs 270/105902 and 203/105286. Judged in this order: the form, the pinned algorithm, the
-//! signature over raw bytes (the rule that drops `sign_type` first, then the one that keeps it), the reading's
-//! soundness, `notify_time`. What it says is `reading`'s, why it failed is `explain`'s.
+//! signature over raw bytes (the rule that drops `sign_type` first, then the one that keeps it), that the
+//! form can be taken in one way only (`content`), `notify_time`. What it says is `reading`'s, why it failed is
+//! `explain`'s.
 
+mod content;
 mod explain;
 mod form;
 mod reading;
@@ -156,7 +158,7 @@ impl Alipay {
 
     /// Refuses a form that another reader of the same signed bytes could read differently.
     fn check_unambiguous(form: &Form) -> Result<(), Refusal> {
-        if reading::ambiguous(form) {
+        if content::ambiguous(form) {
             return Err(Refusal::new(
                 Reason::Malformed,
                 "one value holds what reads as another parameter",
@@ -194,7 +196,7 @@ impl Provider for Alipay {
         Self::check_unambiguous(&form)?;
         let sent = Self::check_time(&form, notification.received_at)?;
 
-        let content = reading::content(&form);
+        let content = content::of(&form);
         let reading =
             reading::read(&content, &self.owner).map_err(|why| Refusal::new(Reason::Malformed, why))?;
         let print = fingerprint(&form);
