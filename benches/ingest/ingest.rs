@@ -73,6 +73,9 @@ pub(crate) struct Args {
     /// How often everything is measured.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// No program will answer more in a second: fewer requests are signed. A slow machine signs RSA for minutes.
+    #[arg(long)]
+    most: Option<usize>,
     /// The programs to compare with.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fastapi,express")]
     peers: Vec<Peer>,
@@ -133,6 +136,7 @@ impl Args {
                                 rate: *rate,
                                 warm_up: Duration::from_secs(self.warm_up),
                                 measured: Duration::from_secs(self.seconds),
+                                most: self.most,
                             });
                         }
                     }

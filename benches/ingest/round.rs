@@ -30,6 +30,8 @@ pub(crate) struct Cell {
     pub(crate) rate: Option<u32>,
     pub(crate) warm_up: Duration,
     pub(crate) measured: Duration,
+    /// No program will answer more in a second.
+    pub(crate) most: Option<usize>,
 }
 
 /// Cores that each part used.
@@ -262,6 +264,7 @@ fn pool_size(cell: &Cell) -> usize {
         (Subject::Payhook | Subject::Sqlite, [Sender::Stripe]) => 45_000,
         (Subject::Payhook | Subject::Sqlite, _) => 30_000,
     };
+    let fastest = cell.most.map_or(fastest, |most| most.min(fastest));
     let rate = cell
         .rate
         .map_or(fastest, |rate| usize::try_from(rate).unwrap_or(fastest));
