@@ -22,6 +22,7 @@ mod topology;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use consumer::{Delivered, Source, Subscription};
@@ -133,6 +134,8 @@ pub struct Outgoing {
     pub at: Timestamp,
     /// The CloudEvent.
     pub body: Bytes,
+    /// Not sent after this: it is somebody else's then.
+    pub until: Option<Instant>,
 }
 
 /// Which exchange, with which routing key.

@@ -17,7 +17,7 @@ use lapin::options::ConfirmSelectOptions;
 use lapin::uri::AMQPUri;
 use lapin::{Channel, Connection, Event};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::connection::{self, answered};
@@ -206,6 +206,9 @@ impl Publisher {
                 command = self.commands.recv(), if open.len() < WINDOW && !shutdown.is_cancelled() => match command {
                     None => return Ended::Stop,
                     Some(command) if blocked => command.fail(),
+                    Some(Command::Publish(message, reply)) if message.until.is_some_and(|until| until <= Instant::now()) => {
+                        answer(reply, Published::Failed);
+                    }
                     Some(Command::Publish(message, reply)) => {
                         open.push(send(channel.clone(), Arc::clone(&self.topology), message, reply, self.confirm_timeout));
                     }

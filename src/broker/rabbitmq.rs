@@ -77,7 +77,8 @@ impl Rabbitmq {
         Ok((handle, publisher))
     }
 
-    /// Sends one message and waits for its fate; never longer than the confirm timeout.
+    /// Sends one message and waits for its fate: for its place in the window, and then for its confirm, which has the
+    /// confirm timeout. Not sent at all once its `until` has passed.
     pub async fn publish(&self, message: Outgoing) -> Published {
         let (reply, fate) = oneshot::channel();
         if self

@@ -218,6 +218,7 @@ impl Carrier {
             Content::Unsendable(why) => return (row, Fate::Refused(why.clone())),
             Content::Missing => return (row, Fate::Missing),
         };
+        outgoing.until = Some(row.claimed_until);
         if let Some(queue) = &row.queue {
             outgoing.route = Route::Queue(queue.clone());
             kind = "replay";
@@ -245,6 +246,7 @@ fn whole(event: &Arc<Event>, replay: Option<&Replay>) -> Outgoing {
         kind: event.kind.clone(),
         at: event.occurred_at,
         body: CloudEvent::new(event, replay, true).to_bytes().into(),
+        until: None,
     }
 }
 
@@ -256,6 +258,7 @@ fn named_only(name: &EventName) -> Outgoing {
         kind: name.kind.clone(),
         at: name.occurred_at,
         body: bytes::Bytes::from_static(b"{}"),
+        until: None,
     }
 }
 
@@ -266,5 +269,6 @@ fn about_order(message: &Message) -> Outgoing {
         kind: message.routing_key.clone(),
         at: message.at,
         body: message.body.clone(),
+        until: None,
     }
 }

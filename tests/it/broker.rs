@@ -21,6 +21,7 @@ fn outgoing(route: Route, id: &str) -> Outgoing {
         kind: "payment.succeeded".to_owned(),
         at: Timestamp::from_secs(1_796_000_000),
         body: Bytes::from_static(b"{}"),
+        until: None,
     }
 }
 
@@ -69,6 +70,12 @@ async fn a_publish_says_whether_any_queue_has_it() {
                 running.rabbitmq.publish(order("order.paid", &long)).await,
                 Published::Refused(_)
             ));
+            // By now it is another process's.
+            let late = Outgoing {
+                until: Some(tokio::time::Instant::now()),
+                ..event("late")
+            };
+            assert_eq!(running.rabbitmq.publish(late).await, Published::Failed);
             assert_eq!(running.rabbitmq.publish(event("e2")).await, Published::Routed);
             assert_eq!(within("backlog", running.rabbitmq.apply_backlog()).await, Some(2));
             rabbit
