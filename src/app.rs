@@ -31,6 +31,9 @@ use crate::store::{DaemonLock, DaemonLockError, Store, StoreError, StoreOptions}
 use crate::telemetry::{Health, Metrics};
 use crate::time::Clock;
 
+/// How long work that no caller waits for has, after the drain's deadline.
+const LEAVE: Duration = Duration::from_secs(5);
+
 /// Between two attempts to prepare the database while it is away.
 const COME_AGAIN: Duration = Duration::from_millis(500);
 
@@ -95,6 +98,7 @@ pub struct App {
     health: Arc<Health>,
     store: Store,
     process: String,
+    drain_deadline: Duration,
     public: Stage,
     flows: Stage,
     private: Stage,
@@ -223,6 +227,7 @@ impl App {
             health,
             store,
             process: process_id,
+            drain_deadline: config.server.drain_deadline,
             public,
             flows,
             private,
@@ -250,9 +255,17 @@ impl App {
         self.registry.store(Arc::new(registry));
     }
 
-    /// Takes nothing new, answers what was taken, finishes what was begun, ends.
+    /// Takes nothing new, answers what was taken, finishes what was begun, ends. What a silent database or broker keeps
+    /// from ending is left: others take it up when its claim has run out.
     pub async fn shutdown(self) {
         self.health.begin_drain();
+        let within = self.drain_deadline.saturating_add(LEAVE);
+        if tokio::time::timeout(within, self.end()).await.is_err() {
+            tracing::warn!("not everything ended in time; what is left comes again");
+        }
+    }
+
+    async fn end(&self) {
         self.public.end().await;
         self.flows.end().await;
         if let Err(error) = self.store.release_claims(&self.process).await {
