@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::ApiState;
-use crate::store::Store;
+use crate::store::{Store, Writer};
 use crate::telemetry::BrokerState;
 use crate::time::{Clock, Timestamp};
 
@@ -32,29 +32,40 @@ const ASK_WHY: Duration = Duration::from_millis(300);
 pub struct Readiness {
     store: Store,
     clock: Clock,
-    last: Arc<Mutex<Option<(Instant, bool)>>>,
+    asking: Arc<Mutex<Asking>>,
+}
+
+/// Who asks, and what the answer was.
+#[derive(Debug)]
+struct Asking {
+    writer: Writer,
+    last: Option<(Instant, bool)>,
 }
 
 impl Readiness {
     /// For this store.
     pub fn new(store: Store, clock: Clock) -> Self {
         Self {
+            asking: Arc::new(Mutex::new(Asking {
+                writer: store.writer(),
+                last: None,
+            })),
             store,
             clock,
-            last: Arc::default(),
         }
     }
 
     /// Whether the store commits a write within a second, as of less than a second ago.
     pub async fn store_takes_writes(&self) -> bool {
         // Held across the probe: those who ask meanwhile wait for this answer instead of probing too.
-        let mut last = self.last.lock().await;
-        if let Some((at, ok)) = *last
+        let mut asking = self.asking.lock().await;
+        if let Some((at, ok)) = asking.last
             && at.elapsed() < PROBE
         {
             return ok;
         }
-        let probe = tokio::time::timeout(PROBE, self.store.probe(self.clock.now())).await;
+        let probe = tokio::time::timeout(PROBE, asking.writer.probe(self.clock.now())).await;
+        asking.writer.rest();
         let ok = match probe {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
@@ -72,7 +83,7 @@ impl Readiness {
                 false
             }
         };
-        *last = Some((Instant::now(), ok));
+        asking.last = Some((Instant::now(), ok));
         ok
     }
 }

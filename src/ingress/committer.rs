@@ -142,6 +142,14 @@ impl Committer {
 
 fn tell_fresh(fresh: Vec<Waiting>) {
     note_last_events(&fresh);
+    let now = Instant::now();
+    let late = fresh.iter().filter(|waiting| waiting.is_late(now)).count();
+    if late > 0 {
+        tracing::warn!(
+            events = late,
+            "recorded, but too late to say so: the providers will retry"
+        );
+    }
     for waiting in fresh {
         waiting.tell(Ok(Recorded::Fresh));
     }

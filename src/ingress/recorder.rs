@@ -21,6 +21,7 @@ use crate::event::Event;
 use crate::store::events::{BATCH_ROWS, batch_bytes};
 use crate::store::outbox::Handoff;
 use crate::store::{Recorded, Store, StoreError, StoreOptions};
+use crate::telemetry::Restraint;
 use crate::time::Clock;
 
 /// Most requests in the queue, and most repeats that wait to be settled.
@@ -80,20 +81,24 @@ pub struct Recorder {
     queue: mpsc::Sender<Waiting>,
     bytes: Arc<Semaphore>,
     ack_deadline: Duration,
+    /// Of the log's lines about a full queue.
+    refusals: Arc<Restraint>,
 }
 
 /// An event in the queue, and who wants to know.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) event: Arc<Event>,
+    /// When the provider is told to come again.
+    until: Instant,
     answer: oneshot::Sender<Result<Recorded, Unrecorded>>,
     _bytes: OwnedSemaphorePermit,
 }
 
 impl Waiting {
-    /// Whether nobody waits any more: the answer was given, "come again", when the time was up.
-    pub(super) fn is_gone(&self) -> bool {
-        self.answer.is_closed()
+    /// Whether its time is up at `now`: the provider was told to come again, unless it has hung up before.
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        self.until <= now
     }
 
     /// Answers. Whoever asked may have gone; what was recorded stays recorded.
@@ -172,27 +177,51 @@ impl Recorder {
             queue,
             bytes: Arc::new(Semaphore::new(ROOM_BYTES)),
             ack_deadline,
+            refusals: Arc::default(),
         }
     }
 
     /// Waits until `event`, or the earlier copy it duplicates, is durable.
     pub async fn record(&self, event: Arc<Event>) -> Result<Recorded, Unrecorded> {
         let until = Instant::now() + self.ack_deadline;
+        let answered = self.enqueue(event, until)?;
+        match tokio::time::timeout_at(until, answered).await {
+            Ok(Ok(recorded)) => recorded,
+            // Late: whoever ends its batch says so in the log.
+            Ok(Err(_)) | Err(_) => Err(Unrecorded::Unavailable),
+        }
+    }
+
+    fn enqueue(
+        &self,
+        event: Arc<Event>,
+        until: Instant,
+    ) -> Result<oneshot::Receiver<Result<Recorded, Unrecorded>>, Unrecorded> {
         let bytes = u32::try_from(batch_bytes(&event).clamp(1, ROOM_BYTES)).unwrap_or(u32::MAX);
         let bytes = Arc::clone(&self.bytes)
             .try_acquire_many_owned(bytes)
-            .map_err(|_| Unrecorded::Overloaded)?;
+            .map_err(|_| self.no_room(&event))?;
         let (answer, answered) = oneshot::channel();
-        self.queue
-            .try_send(Waiting {
-                event,
-                answer,
-                _bytes: bytes,
-            })
-            .map_err(|_| Unrecorded::Overloaded)?;
-        match tokio::time::timeout_at(until, answered).await {
-            Ok(Ok(recorded)) => recorded,
-            Ok(Err(_)) | Err(_) => Err(Unrecorded::Unavailable),
+        let waiting = Waiting {
+            event,
+            until,
+            answer,
+            _bytes: bytes,
+        };
+        match self.queue.try_send(waiting) {
+            Ok(()) => Ok(answered),
+            Err(refused) => Err(self.no_room(&refused.into_inner().event)),
         }
+    }
+
+    fn no_room(&self, event: &Event) -> Unrecorded {
+        if let Some(withheld) = self.refusals.pass() {
+            tracing::warn!(
+                event.key = %event.key,
+                withheld = (withheld > 0).then_some(withheld),
+                "no room in the queue, the provider will retry"
+            );
+        }
+        Unrecorded::Overloaded
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use sqlx::{PgConnection, QueryBuilder, Sqlite};
 
-use super::lease::Kept;
+use super::lease::Standing;
 use super::outbox::CLAIM;
 use super::{Repeat, Store, StoreError, Tx};
 use crate::crash;
@@ -83,7 +83,7 @@ impl Store {
     pub fn writer(&self) -> Writer {
         Writer {
             store: self.clone(),
-            kept: Kept::default(),
+            standing: Standing::default(),
         }
     }
 
@@ -102,17 +102,25 @@ impl Store {
             .collect();
         let compared = writer.compare_repeats(&repeats).await?;
         writer.rest();
-        let mut conflicts = Vec::new();
+        let (mut duplicates, mut conflicts) = (Vec::new(), Vec::new());
         let mut settled = Vec::with_capacity(compared.len());
         for (repeat, event) in std::iter::zip(compared, repeats) {
             settled.push(match repeat {
-                Repeat::Duplicate(event_id) => Recorded::Duplicate { event_id },
+                Repeat::Duplicate(event_id) => {
+                    duplicates.push((event_id.clone(), event));
+                    Recorded::Duplicate { event_id }
+                }
                 Repeat::Conflict(event_id) => {
                     conflicts.push((event_id.clone(), event));
                     Recorded::Conflict { event_id }
                 }
                 Repeat::Gone => return Err(sqlx::Error::RowNotFound.into()),
             });
+        }
+        match self.note_deliveries(&duplicates).await {
+            // They are duplicates all the same.
+            Err(error @ StoreError::Refused(_)) => tracing::error!(%error, "deliveries not noted"),
+            noted => noted?,
         }
         self.keep_conflicts(&conflicts).await?;
         let mut settled = settled.into_iter();
@@ -134,7 +142,7 @@ impl Store {
 #[derive(Debug)]
 pub struct Writer {
     pub(super) store: Store,
-    pub(super) kept: Kept,
+    pub(super) standing: Standing,
 }
 
 impl Writer {
@@ -151,9 +159,9 @@ impl Writer {
         let claim = claimant.map_or(0, |_| micros(CLAIM));
         let fresh = match &self.store {
             Store::Postgres(pool) => {
-                let mut lease = self.kept.take(pool).await?;
+                let mut lease = self.standing.take(pool).await?;
                 let answer = insert_postgres(lease.conn()?, &rows, claim, claimant).await;
-                self.kept.end(lease, answer)?
+                self.standing.end(lease, answer)?
             }
             Store::Sqlite(_) => insert_sqlite(self.store.begin().await?, &rows, claim, claimant).await?,
         };
@@ -166,7 +174,7 @@ impl Writer {
 
     /// Gives the connection back.
     pub fn rest(&mut self) {
-        self.kept.give_back();
+        self.standing.give_back();
     }
 }
 

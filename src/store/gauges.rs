@@ -41,7 +41,7 @@ pub struct Gauges {
 impl Store {
     /// Counts.
     pub async fn gauges(&self) -> Result<Gauges, StoreError> {
-        on_pool!(self, |pool| {
+        Ok(on_pool!(self, |pool| {
             let outbox: (i64, Option<i64>, i64, Option<i64>) = sqlx::query_as(OUTBOX).fetch_one(pool).await?;
             let attention = sqlx::query_as(ATTENTION).fetch_all(pool).await?;
             let dead_letters: i64 = sqlx::query_scalar(DEAD_LETTERS).fetch_one(pool).await?;
@@ -54,7 +54,7 @@ impl Store {
                 dead_letters,
                 replays: sqlx::query_scalar(REPLAYS).fetch_one(pool).await?,
             })
-        })
+        })?)
     }
 
     /// When each account's last event arrived, among the newest events: `(provider, account, at)`.

@@ -4,7 +4,7 @@
 //! empty a moment ago has no distinct values at all: an index that begins with the merchant looks as good as the one
 //! that finds a single order, and every look-up reads all of that merchant's.
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, heard};
 
 /// What a batch looks up.
 const TABLES: [&str; 10] = [
@@ -41,10 +41,10 @@ impl Store {
     /// The tables that have outgrown their statistics. None on SQLite, which has no need of them here.
     pub async fn outgrown(&self) -> Result<Vec<Outgrown>, StoreError> {
         match self {
-            Self::Postgres(pool) => Ok(sqlx::query_as(OUTGROWN)
-                .bind(TABLES.as_slice())
-                .fetch_all(pool)
-                .await?),
+            Self::Postgres(pool) => {
+                let outgrown = sqlx::query_as(OUTGROWN).bind(TABLES.as_slice()).fetch_all(pool);
+                Ok(heard(outgrown).await?)
+            }
             Self::Sqlite(_) => Ok(Vec::new()),
         }
     }
@@ -55,7 +55,7 @@ impl Store {
             && let Self::Postgres(pool) = self
         {
             let sql = sqlx::AssertSqlSafe(format!("analyze (skip_locked) {known}"));
-            sqlx::query(sql).execute(pool).await?;
+            heard(sqlx::query(sql).execute(pool)).await?;
         }
         Ok(())
     }

@@ -7,11 +7,21 @@
 //! A pool also asks of each connection that comes back whether it still lives: a round trip in which nobody has it. Who
 //! runs statement after statement keeps his lease, and asks only after a rest.
 
+use std::time::Duration;
+
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, PgPool, Postgres};
 use tokio::time::Instant;
 
-use super::postgres::{IDLE, ping};
+use super::postgres::{IDLE, ping, timed_out};
+
+/// So many statements are abandoned one after the other before there are pauses.
+const FREE: u32 = 8;
+/// The longest pause is two to the power of this, in seconds.
+const LONGEST: u32 = 3;
+
+/// SQLSTATE `read_only_sql_transaction`.
+const READ_ONLY: &str = "25006";
 
 /// One connection, for statements that a caller may abandon.
 #[derive(Debug)]
@@ -28,9 +38,14 @@ impl Lease {
         self.0.as_deref_mut().ok_or(sqlx::Error::PoolClosed)
     }
 
-    /// Gives the connection back if the server has answered, with whatever answer.
+    /// Gives the connection back if the server has answered, with whatever answer but that it takes no writes.
     pub(super) fn end<T>(self, answer: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
-        if matches!(answer, Ok(_) | Err(sqlx::Error::Database(_))) {
+        let answered = match &answer {
+            Ok(_) => true,
+            Err(sqlx::Error::Database(error)) => error.code().is_none_or(|code| code != READ_ONLY),
+            Err(_) => false,
+        };
+        if answered {
             self.give_back();
         }
         answer
@@ -51,25 +66,50 @@ impl Drop for Lease {
 }
 
 /// A lease that is kept from one statement to the next.
+///
+/// A backend that waits for a standby or a disk does not notice that its client has gone, so each abandoned statement may
+/// leave one behind. Those would soon be all that the server has: who abandons one after the other pauses in between.
 #[derive(Debug, Default)]
-pub(super) struct Kept(Option<(Lease, Instant)>);
+pub(super) struct Standing {
+    kept: Option<(Lease, Instant)>,
+    /// A lease is out; at the next taking: it was abandoned.
+    out: bool,
+    /// How many were abandoned since the server last answered.
+    abandoned: u32,
+    pause_until: Option<Instant>,
+}
 
-impl Kept {
+impl Standing {
     /// The lease of the last statement, if it still lives, else one from `pool`. It is kept again when it is handed to
     /// [`Self::end`], and closed when it is not.
     pub(super) async fn take(&mut self, pool: &PgPool) -> Result<Lease, sqlx::Error> {
-        if let Some((mut lease, since)) = self.0.take()
-            && (since.elapsed() < IDLE || ping(lease.conn()?).await.is_ok())
-        {
-            return Ok(lease);
+        if std::mem::take(&mut self.out) {
+            self.abandoned = self.abandoned.saturating_add(1);
+            self.pause_until = Instant::now().checked_add(pause(self.abandoned));
         }
-        Lease::take(pool).await
+        if self.pause_until.is_some_and(|until| Instant::now() < until) {
+            return Err(timed_out());
+        }
+        let alive = match self.kept.take() {
+            Some((mut lease, since)) => {
+                (since.elapsed() < IDLE || ping(lease.conn()?).await.is_ok()).then_some(lease)
+            }
+            None => None,
+        };
+        let lease = match alive {
+            Some(lease) => lease,
+            None => Lease::take(pool).await?,
+        };
+        self.out = true;
+        Ok(lease)
     }
 
     /// Keeps `lease` if its statement was done; else the pool judges it, if the server has answered.
     pub(super) fn end<T>(&mut self, lease: Lease, answer: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+        self.out = false;
+        self.abandoned = 0;
         if answer.is_ok() {
-            self.0 = Some((lease, Instant::now()));
+            self.kept = Some((lease, Instant::now()));
             return answer;
         }
         lease.end(answer)
@@ -77,8 +117,25 @@ impl Kept {
 
     /// Gives the connection back.
     pub(super) fn give_back(&mut self) {
-        if let Some((lease, _)) = self.0.take() {
+        if let Some((lease, _)) = self.kept.take() {
             lease.give_back();
         }
+    }
+}
+
+/// How long to wait after so many.
+fn pause(abandoned: u32) -> Duration {
+    let over = abandoned.checked_sub(FREE);
+    over.map_or(Duration::ZERO, |over| Duration::from_secs(1 << over.min(LONGEST)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_abandons_one_after_the_other_pauses_in_between() {
+        let pauses: Vec<u64> = (1..=13).map(|abandoned| pause(abandoned).as_secs()).collect();
+        assert_eq!(pauses, [0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 8, 8]);
     }
 }

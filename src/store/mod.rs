@@ -107,7 +107,7 @@ impl Default for StoreOptions {
             max_connections: 16,
             kept: false,
             acquire_timeout: Duration::from_secs(1),
-            statement_timeout: Duration::from_secs(30),
+            statement_timeout: postgres::STATEMENT,
             plans: Plans::Any,
         }
     }
@@ -140,11 +140,11 @@ pub enum Tx {
     Sqlite(Transaction<'static, Sqlite>),
 }
 
-/// Runs a read on whichever pool: `on_pool!(store, |pool| sqlx::query(SQL).fetch_all(pool).await)`.
+/// Runs a read on whichever pool, and does not wait for ever: `on_pool!(store, |pool| sqlx::query(SQL).fetch_all(pool).await)`.
 macro_rules! on_pool {
     ($store:expr, |$pool:ident| $body:expr) => {
         match $store {
-            $crate::store::Store::Postgres($pool) => $body,
+            $crate::store::Store::Postgres($pool) => $crate::store::heard(async { $body }).await,
             $crate::store::Store::Sqlite(pools) => {
                 let $pool = &pools.reader;
                 $body
@@ -154,13 +154,13 @@ macro_rules! on_pool {
 }
 pub(crate) use on_pool;
 
-/// Runs one statement inside a [`Tx`]: `on_tx!(tx, |conn| sqlx::query(SQL).execute(conn).await)`.
+/// Runs one statement inside a [`Tx`], and does not wait for ever: `on_tx!(tx, |conn| sqlx::query(SQL).execute(conn).await)`.
 macro_rules! on_tx {
     ($tx:expr, |$conn:ident| $body:expr) => {
         match $tx {
             $crate::store::Tx::Postgres(tx) => {
                 let $conn = &mut **tx;
-                $body
+                $crate::store::heard(async { $body }).await
             }
             $crate::store::Tx::Sqlite(tx) => {
                 let $conn = &mut **tx;
@@ -170,6 +170,7 @@ macro_rules! on_tx {
     };
 }
 pub(crate) use on_tx;
+pub(crate) use postgres::heard;
 
 /// Makes the file, if it is missing, with mode 0600: it holds what payers did. SQLite gives the files beside it the same
 /// mode. What goes wrong here is said by the opening that follows.
@@ -260,7 +261,7 @@ impl Store {
     /// Begins a write transaction.
     pub async fn begin(&self) -> Result<Tx, StoreError> {
         Ok(match self {
-            Self::Postgres(pool) => Tx::Postgres(pool.begin().await?),
+            Self::Postgres(pool) => Tx::Postgres(heard(pool.begin()).await?),
             Self::Sqlite(pools) => Tx::Sqlite(pools.writer.begin_with("begin immediate").await?),
         })
     }
@@ -269,7 +270,7 @@ impl Store {
     pub async fn begin_reading(&self) -> Result<Tx, StoreError> {
         const ONE_STATE: &str = "begin isolation level repeatable read, read only";
         Ok(match self {
-            Self::Postgres(pool) => Tx::Postgres(pool.begin_with(ONE_STATE).await?),
+            Self::Postgres(pool) => Tx::Postgres(heard(pool.begin_with(ONE_STATE)).await?),
             Self::Sqlite(pools) => Tx::Sqlite(pools.reader.begin().await?),
         })
     }
@@ -318,7 +319,7 @@ impl Tx {
     /// Makes everything durable; only then may anybody be told.
     pub async fn commit(self) -> Result<(), StoreError> {
         match self {
-            Self::Postgres(tx) => tx.commit().await?,
+            Self::Postgres(tx) => heard(tx.commit()).await?,
             Self::Sqlite(tx) => tx.commit().await?,
         }
         Ok(())

@@ -2,7 +2,12 @@
 //!
 //! Two settings are not left to the server: a commit that was answered is durable (I1), whatever the role's
 //! default, and a statement ends. A connection that has idled is asked whether it still lives before it is
-//! trusted with a notification: after a restart of the server every pooled connection is dead.
+//! trusted with a notification: after a restart of the server every pooled connection is dead. And one that takes no
+//! writes is not taken: after a failover the old address may lead to a standby for a while.
+//!
+//! A server that lost its power, or a firewall that forgot a connection, ends nothing: the socket stays open and says
+//! nothing any more. So nobody waits for an answer longer than a statement may take ([`heard`]), and the server ends a
+//! transaction whose client it has not heard of for as long: its locks would keep the next one out.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -18,9 +23,19 @@ pub(super) const IDLE: Duration = Duration::from_millis(500);
 /// How long one that has idled has to say that it lives: what a silent network has dropped says nothing.
 const PING: Duration = Duration::from_millis(250);
 
+/// The longest that a statement may take, unless its pool says otherwise.
+pub(super) const STATEMENT: Duration = Duration::from_secs(30);
+
+/// Who has said nothing for so long says nothing any more.
+const SILENCE: Duration = STATEMENT.saturating_add(Duration::from_secs(5));
+
 const SESSION: &str = "select set_config('statement_timeout', $1, false), \
+    set_config('idle_in_transaction_session_timeout', $2, false), \
     case when current_setting('synchronous_commit') in ('off', 'local', 'remote_write') \
          then set_config('synchronous_commit', 'on', false) end";
+
+/// What libpq asks of a server for `target_session_attrs=read-write`.
+const READS_ONLY: &str = "select current_setting('transaction_read_only') = 'on'";
 
 /// Nothing but nested loops over indexes in their order; and no compiling, which would cost more than any of them.
 const LOOKUPS: &str = "select set_config(setting, 'off', false) from unnest(array['enable_seqscan', \
@@ -30,6 +45,7 @@ const FRESH: &str = "select set_config('plan_cache_mode', 'force_custom_plan', f
 /// A pool that has not connected yet.
 pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool {
     let statement_timeout = format!("{}ms", options.statement_timeout.as_millis());
+    let silence = format!("{}ms", SILENCE.as_millis());
     let plans: &[&'static str] = match options.plans {
         Plans::Any => &[],
         Plans::Lookups => &[LOOKUPS],
@@ -51,23 +67,50 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
             })
         })
         .after_connect(move |conn, _| {
-            let statement_timeout = statement_timeout.clone();
+            let (statement_timeout, silence) = (statement_timeout.clone(), silence.clone());
             Box::pin(async move {
                 sqlx::query(SESSION)
                     .bind(statement_timeout)
+                    .bind(silence)
                     .execute(&mut *conn)
                     .await?;
                 for &setting in plans {
                     sqlx::query(setting).execute(&mut *conn).await?;
                 }
+                if reads_only(conn).await? {
+                    return Err(std::io::Error::other("the server takes no writes").into());
+                }
                 Ok(())
+            })
+        })
+        // The pool's own question, whether a connection that comes back has done with its statement, has no end.
+        .after_release(|conn, _| {
+            Box::pin(async move {
+                heard(conn.ping()).await?;
+                Ok(true)
             })
         })
         .connect_lazy_with(connect)
 }
 
+/// Whether the session takes no writes: a standby, or a role or a server set so.
+pub(super) async fn reads_only(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar(READS_ONLY).fetch_one(conn).await
+}
+
+/// Waits for the server's answer, but not for ever.
+pub(crate) async fn heard<T>(answer: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    // Connecting alone is a future of many kilobytes: not within each of its callers'.
+    let heard = tokio::time::timeout(SILENCE, Box::pin(answer)).await;
+    heard.unwrap_or_else(|_| Err(timed_out()))
+}
+
 /// Asks a connection that has idled whether it lives.
 pub(super) async fn ping(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
     let answer = tokio::time::timeout(PING, conn.ping()).await;
-    answer.unwrap_or_else(|_| Err(std::io::Error::from(ErrorKind::TimedOut).into()))
+    answer.unwrap_or_else(|_| Err(timed_out()))
+}
+
+pub(super) fn timed_out() -> sqlx::Error {
+    std::io::Error::from(ErrorKind::TimedOut).into()
 }

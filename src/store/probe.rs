@@ -7,23 +7,23 @@ use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection};
 
-use super::lease::Lease;
-use super::{Store, StoreError};
+use super::postgres::reads_only;
+use super::{Store, StoreError, Writer, heard};
 use crate::time::Timestamp;
 
 const PROBE: &str =
     "insert into write_probe (id, at) values (1, $1) on conflict (id) do update set at = excluded.at";
 
-impl Store {
-    /// Commits a write of one row; the caller bounds the time.
-    pub async fn probe(&self, now: Timestamp) -> Result<(), StoreError> {
-        match self {
-            Self::Postgres(pool) => {
-                let mut lease = Lease::take(pool).await?;
-                let answer = sqlx::query(PROBE).bind(now.micros()).execute(lease.conn()?).await;
-                lease.end(answer)?;
+impl Writer {
+    /// Commits a write of one row. One that is abandoned closes the connection.
+    pub async fn probe(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        match &self.store {
+            Store::Postgres(pool) => {
+                let mut lease = self.standing.take(pool).await?;
+                let answer = heard(sqlx::query(PROBE).bind(now.micros()).execute(lease.conn()?)).await;
+                self.standing.end(lease, answer)?;
             }
-            Self::Sqlite(pools) => {
+            Store::Sqlite(pools) => {
                 sqlx::query(PROBE)
                     .bind(now.micros())
                     .execute(&pools.writer)
@@ -31,6 +31,16 @@ impl Store {
             }
         }
         Ok(())
+    }
+}
+
+impl Store {
+    /// [`Writer::probe`], for who asks once.
+    pub async fn probe(&self, now: Timestamp) -> Result<(), StoreError> {
+        let mut writer = self.writer();
+        let probed = writer.probe(now).await;
+        writer.rest();
+        probed
     }
 
     /// Why Postgres gives no connection, in its own words. While it has none to spare a pool asks again and again,
@@ -40,8 +50,13 @@ impl Store {
             return None;
         };
         let options = pool.connect_options();
-        match tokio::time::timeout(within, PgConnection::connect_with(&options)).await {
+        let asked = async {
+            let mut conn = PgConnection::connect_with(&options).await?;
+            reads_only(&mut conn).await
+        };
+        match tokio::time::timeout(within, asked).await {
             Ok(Err(sqlx::Error::Database(error))) => Some(error.message().to_owned()),
+            Ok(Ok(true)) => Some("it takes no writes: a standby, or set to read only".to_owned()),
             _ => None,
         }
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::attention::{self, Resolution};
 use super::outbox::{id_list, over_ids};
-use super::{StoreError, Tx, on_tx};
+use super::{StoreError, Tx, heard, on_tx};
 use crate::event::{AttentionCode, EventId};
 use crate::time::Timestamp;
 
@@ -114,10 +114,7 @@ pub async fn redrive_all(tx: &mut Tx, ids: &[String]) -> Result<u64, StoreError>
     let events = id_list(about.iter().copied());
     write(tx, REDRIVE, &letters, now).await?;
     if let Tx::Postgres(pg) = &mut *tx {
-        sqlx::query(LOCK_OUTCOMES)
-            .bind(&events)
-            .execute(&mut **pg)
-            .await?;
+        heard(sqlx::query(LOCK_OUTCOMES).bind(&events).execute(&mut **pg)).await?;
     }
     let sql = tx.pick(FORGET_DEAD.0, FORGET_DEAD.1);
     on_tx!(&mut *tx, |conn| sqlx::query(sql)

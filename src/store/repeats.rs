@@ -11,7 +11,7 @@ use sqlx::{FromRow, QueryBuilder};
 
 use super::attention::{self, NewAttention};
 use super::rows::{Rows, push_keys};
-use super::{Store, StoreError, Tx, Writer, on_tx};
+use super::{Store, StoreError, Tx, Writer, heard, on_tx};
 use crate::event::{AttentionCode, Event, EventId, Fingerprint};
 
 const EARLIER: &str = "select event_key, id, fingerprint from events where ";
@@ -41,7 +41,7 @@ struct Earlier {
 /// What an event, whose key was taken, is a repeat of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// Of the same content; that it came is noted.
+    /// Of the same content: [`Store::note_deliveries`] notes that it came.
     Duplicate(EventId),
     /// Of other content, or of content that does not read: [`Store::keep_conflicts`] keeps both.
     Conflict(EventId),
@@ -50,13 +50,13 @@ pub enum Repeat {
 }
 
 impl Writer {
-    /// Says what each of `repeats` is a repeat of, and notes the duplicates.
+    /// Says what each of `repeats` is a repeat of.
     pub async fn compare_repeats(&mut self, repeats: &[Arc<Event>]) -> Result<Vec<Repeat>, StoreError> {
         if repeats.is_empty() {
             return Ok(Vec::new());
         }
         let earlier = self.earlier(repeats).await?;
-        let compared: Vec<Repeat> = repeats
+        let compared = repeats
             .iter()
             .map(|event| match earlier.get(event.key.as_str()) {
                 None => Repeat::Gone,
@@ -70,19 +70,6 @@ impl Writer {
                 }
             })
             .collect();
-        let duplicates: Vec<(EventId, &Event)> = std::iter::zip(&compared, repeats)
-            .filter_map(|(repeat, event)| match repeat {
-                Repeat::Duplicate(id) => Some((id.clone(), event.as_ref())),
-                Repeat::Conflict(_) | Repeat::Gone => None,
-            })
-            .collect();
-        if !duplicates.is_empty() {
-            match self.note_deliveries(&duplicates).await {
-                // They are duplicates all the same.
-                Err(error @ StoreError::Refused(_)) => tracing::error!(%error, "deliveries not noted"),
-                noted => noted?,
-            }
-        }
         Ok(compared)
     }
 
@@ -100,9 +87,9 @@ impl Writer {
         }
         let rows: Vec<EarlierRow> = match &self.store {
             Store::Postgres(pool) => {
-                let mut lease = self.kept.take(pool).await?;
+                let mut lease = self.standing.take(pool).await?;
                 let answer = query!(lease.conn()?);
-                self.kept.end(lease, answer)?
+                self.standing.end(lease, answer)?
             }
             Store::Sqlite(pools) => query!(&pools.reader)?,
         };
@@ -113,8 +100,14 @@ impl Writer {
         });
         Ok(earlier.collect())
     }
+}
 
-    async fn note_deliveries(&mut self, duplicates: &[(EventId, &Event)]) -> Result<(), StoreError> {
+impl Store {
+    /// Notes that each of `duplicates` came again.
+    pub async fn note_deliveries(&self, duplicates: &[(EventId, Arc<Event>)]) -> Result<(), StoreError> {
+        if duplicates.is_empty() {
+            return Ok(());
+        }
         let senders: Vec<Option<String>> = duplicates
             .iter()
             .map(|(_, event)| event.remote_addr.map(|addr| addr.to_string()))
@@ -125,26 +118,20 @@ impl Writer {
             .int(|((_, event), _)| event.received_at.micros())
             .text(|(_, sender)| sender.as_deref());
         macro_rules! query {
-            ($conn:expr) => {{
+            ($pool:expr) => {{
                 let mut sql = QueryBuilder::new(DELIVERIES);
                 rows.push_to(&mut sql);
                 sql.push(ABOUT_A_HUNDRED);
-                sql.build().execute($conn).await.map(drop)
+                sql.build().execute($pool).await.map(drop)
             }};
         }
-        match &self.store {
-            Store::Postgres(pool) => {
-                let mut lease = self.kept.take(pool).await?;
-                let answer = query!(lease.conn()?);
-                self.kept.end(lease, answer)?;
-            }
-            Store::Sqlite(pools) => query!(&pools.writer)?,
+        match self {
+            Self::Postgres(pool) => heard(async { query!(pool) }).await?,
+            Self::Sqlite(pools) => query!(&pools.writer)?,
         }
         Ok(())
     }
-}
 
-impl Store {
     /// Keeps what `conflicts` brought beside the first contents, and tells a human, all in one transaction. All contents
     /// before the first attention, both in the order of the events' ids: two daemons that keep the same ones wait for
     /// each other in one order.

@@ -12,7 +12,7 @@
 use sqlx::{FromRow, QueryBuilder};
 
 use super::rows::push_keys;
-use super::{Store, StoreError, Tx, on_tx};
+use super::{Store, StoreError, Tx, heard, on_tx};
 use crate::event::{EventId, new_id};
 use crate::time::Timestamp;
 
@@ -74,7 +74,7 @@ impl Store {
     ) -> Result<PurgedEvents, StoreError> {
         let mut tx = self.begin().await?;
         if let Tx::Postgres(pg) = &mut tx {
-            let mine: bool = sqlx::query_scalar(TRY_LOCK).fetch_one(&mut **pg).await?;
+            let mine: bool = heard(sqlx::query_scalar(TRY_LOCK).fetch_one(&mut **pg)).await?;
             if !mine {
                 return Ok(PurgedEvents::Elsewhere);
             }

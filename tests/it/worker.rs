@@ -14,7 +14,7 @@ use payhook::provider::{
 };
 use payhook::relay::{Relay, RelayOptions};
 use payhook::store::outbox::{Bell, CLAIM, FailurePolicy, Handoff, Scope};
-use payhook::store::{Store, StoreOptions};
+use payhook::store::{Store, StoreOptions, Tx};
 use payhook::telemetry::AccountMeters;
 use payhook::time::{Clock, Timestamp};
 use payhook::worker::{Tally, Worker, WorkerOptions, WorkerParts};
@@ -564,6 +564,49 @@ async fn a_worker_without_its_store_gives_back_what_it_holds_and_waits() {
             until("all have ended", || async { finished(&fresh).await == 20 }).await;
             flows.stop().await;
             assert_eq!(rabbit.ready(&apply).await, Some(0));
+            assert_eq!(fresh.number("select count(*) from dead_letters").await, 0);
+            rabbit
+        })
+        .await;
+    })
+    .await;
+}
+
+/// The statement is never answered, and its connection never ends: what a host that lost its power leaves behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_whom_the_database_has_forgotten_begins_anew() {
+    FreshStore::with_postgres(|fresh| async move {
+        let fresh = fresh;
+        Rabbit::with(|rabbit| async move {
+            let (_, rest) = fresh.url.split_once('@').unwrap();
+            let server = rest.split('/').next().unwrap().to_owned();
+            let proxy = Proxy::to(&server, Network::Open).await;
+            let url = fresh.url.replace(&server, &proxy.addr.to_string());
+            let store = Store::open(&url, &StoreOptions::default()).await.unwrap();
+            let flows = Flows::start(&rabbit.options(), &store, 8).await;
+            let mut held = fresh.store.begin().await.unwrap();
+            if let Tx::Postgres(conn) = &mut held {
+                sqlx::query("lock table orders in exclusive mode")
+                    .execute(&mut **conn)
+                    .await
+                    .unwrap();
+            }
+            let batch: Vec<_> = (1..=5).map(paid).collect();
+            fresh.store.insert_fresh(&batch, None).await.unwrap();
+            let waits = "select count(*) from pg_locks where not granted and relation = 'orders'::regclass";
+            until("the worker is in a statement", || async {
+                fresh.number(waits).await > 0
+            })
+            .await;
+            proxy.set(Network::Forgotten);
+            drop(held);
+            let ended = async {
+                while finished(&fresh).await < 5 {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_mins(2), ended).await.unwrap();
+            flows.stop().await;
             assert_eq!(fresh.number("select count(*) from dead_letters").await, 0);
             rabbit
         })

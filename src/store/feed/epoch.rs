@@ -21,7 +21,7 @@
 use sqlx::{FromRow, PgConnection, PgPool};
 
 use super::Stream;
-use crate::store::{SqlitePools, Store, StoreError};
+use crate::store::{SqlitePools, Store, StoreError, heard};
 
 const LOCK: &str = "select pg_advisory_xact_lock(716300921101)";
 const LATEST: &str =
@@ -112,13 +112,17 @@ async fn begin_sqlite(pools: &SqlitePools) -> Result<(), StoreError> {
 
 async fn renew_postgres(pool: &PgPool) -> Result<(), StoreError> {
     let cluster = cluster(pool).await?;
-    let mut tx = pool.begin().await?;
-    sqlx::query(LOCK).execute(&mut *tx).await?;
-    let latest: Latest = sqlx::query_as(LATEST).fetch_one(&mut *tx).await?;
-    // In this order: what is stored when it is read stands below an id that is taken afterwards. The other way
-    // round, whatever was committed in between looks like rows from the future.
-    let stored: i64 = sqlx::query_scalar(STORED).fetch_one(&mut *tx).await?;
-    let own: i64 = sqlx::query_scalar(OWN).fetch_one(&mut *tx).await?;
+    let (mut tx, latest, stored, own) = heard(async {
+        let mut tx = pool.begin().await?;
+        sqlx::query(LOCK).execute(&mut *tx).await?;
+        let latest: Latest = sqlx::query_as(LATEST).fetch_one(&mut *tx).await?;
+        // In this order: what is stored when it is read stands below an id that is taken afterwards. The other way
+        // round, whatever was committed in between looks like rows from the future.
+        let stored: i64 = sqlx::query_scalar(STORED).fetch_one(&mut *tx).await?;
+        let own: i64 = sqlx::query_scalar(OWN).fetch_one(&mut *tx).await?;
+        Ok((tx, latest, stored, own))
+    })
+    .await?;
     match judge(&latest, &cluster, own, stored) {
         Found::Same => {
             sqlx::query(MARK)
@@ -148,7 +152,7 @@ async fn renew_postgres(pool: &PgPool) -> Result<(), StoreError> {
             begin_postgres(&mut tx, &latest, base, floor, own, &cluster).await?;
         }
     }
-    Ok(tx.commit().await?)
+    Ok(heard(tx.commit()).await?)
 }
 
 async fn begin_postgres(
@@ -176,7 +180,7 @@ async fn begin_postgres(
 
 /// The cluster's identifier and timeline; empty where the server does not tell.
 pub(super) async fn cluster(pool: &PgPool) -> Result<String, StoreError> {
-    match sqlx::query_scalar(CLUSTER).fetch_one(pool).await {
+    match heard(sqlx::query_scalar(CLUSTER).fetch_one(pool)).await {
         Ok(cluster) => Ok(cluster),
         Err(sqlx::Error::Database(_)) => Ok(String::new()),
         Err(error) => Err(error.into()),

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::epoch::cluster;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, heard};
 use crate::time::Timestamp;
 
 /// How often the mark is moved on while all is well.
@@ -41,7 +41,7 @@ impl FeedWatch {
             self.marked_at = Some(now);
             self.cluster = cluster;
         }
-        let (oldest, next): (i64, i64) = sqlx::query_as(SNAPSHOT).fetch_one(pool).await?;
+        let (oldest, next): (i64, i64) = heard(sqlx::query_as(SNAPSHOT).fetch_one(pool)).await?;
         if oldest == next || oldest != self.oldest || self.since.is_none() {
             self.oldest = oldest;
             self.since = Some(now);

@@ -6,7 +6,7 @@
 use super::finish_applied;
 use super::tell::{Alarm, tell};
 use crate::event::{AttentionCode, Event, EventId, EventKey};
-use crate::store::{Store, StoreError, Tx, Unreadable, dead_letters, on_tx};
+use crate::store::{Store, StoreError, Tx, Unreadable, dead_letters, heard, on_tx};
 use crate::time::Timestamp;
 
 const ATTEMPTS: &str = "select attempts from outbox where id = $1";
@@ -123,10 +123,12 @@ pub(super) async fn end_as_dead(
         let Tx::Postgres(pg) = tx else {
             return Ok(());
         };
-        let locked = sqlx::query(LOCK_OUTCOME)
-            .bind(id.as_str())
-            .fetch_optional(&mut **pg)
-            .await?;
+        let locked = heard(
+            sqlx::query(LOCK_OUTCOME)
+                .bind(id.as_str())
+                .fetch_optional(&mut **pg),
+        )
+        .await?;
         // A redrive that held it has taken it back meanwhile: then ours is not there yet.
         if locked.is_some() {
             return Ok(());

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::{id_list, over_ids};
-use crate::store::{Store, StoreError, Tx, on_tx};
+use crate::store::{Store, StoreError, Tx, heard, on_tx};
 use crate::time::micros;
 
 /// Only where there are row locks.
@@ -158,7 +158,7 @@ async fn release(tx: &mut Tx, ids: &str, process: &str, delay: Duration) -> Resu
 /// Takes the row locks in the order of ids, where the database has row locks.
 async fn lock_rows(tx: &mut Tx, ids: &str) -> Result<(), StoreError> {
     if let Tx::Postgres(tx) = tx {
-        sqlx::query(LOCK_ROWS).bind(ids).execute(&mut **tx).await?;
+        heard(sqlx::query(LOCK_ROWS).bind(ids).execute(&mut **tx)).await?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Ending a replay before its end: what nobody has taken to the broker yet is taken back.
 
 use crate::store::outbox::{id_list, over_ids};
-use crate::store::{StoreError, Tx, on_tx};
+use crate::store::{StoreError, Tx, heard, on_tx};
 
 const LOCK: &str =
     "select sent from replays where id = $1 and merchant = $2 and state = 'running' for update";
@@ -21,11 +21,7 @@ pub async fn cancel(tx: &mut Tx, merchant: &str, id: &str) -> Result<Option<u64>
     let now = tx.now().await?.micros();
     if let Tx::Postgres(pg) = &mut *tx {
         // First: no page may come in between.
-        sqlx::query(LOCK)
-            .bind(id)
-            .bind(merchant)
-            .execute(&mut **pg)
-            .await?;
+        heard(sqlx::query(LOCK).bind(id).bind(merchant).execute(&mut **pg)).await?;
     }
     let sql = tx.pick(UNSENT.0, UNSENT.1);
     let unsent: Vec<String> = on_tx!(&mut *tx, |conn| sqlx::query_scalar(sql)

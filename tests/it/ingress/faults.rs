@@ -213,6 +213,32 @@ async fn of_too_few_connections_the_first_takes_notifications() {
     .await;
 }
 
+/// After a failover the old address may lead to a standby for a while, which answers everything but writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_takes_no_writes_is_left_as_soon_as_there_is_another() {
+    FreshStore::with_postgres(|fresh| async move {
+        let (_, database) = fresh.url.rsplit_once('/').unwrap();
+        let daemon = start(&fresh.url).await;
+        daemon.acks_within(Duration::from_secs(2)).await;
+        let reads_only =
+            |on: &str| format!("alter database {database} set default_transaction_read_only = {on}");
+        let end = "select pg_terminate_backend(pid)::text from pg_stat_activity \
+                   where datname = current_database() and pid <> pg_backend_pid()";
+        fresh.by_hand(&reads_only("on")).await.unwrap();
+        fresh.texts(end).await;
+        daemon.says_unavailable().await;
+        daemon.says_unready().await;
+        let writes = format!("begin; set transaction read write; {}; commit", reads_only("off"));
+        fresh.by_hand(&writes).await.unwrap();
+        daemon.acks_within(Duration::from_secs(5)).await;
+        assert!(daemon.is_ready().await);
+        tokio::time::timeout(PATIENCE, daemon.app.shutdown())
+            .await
+            .unwrap();
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_daemon_on_one_file_is_refused_and_the_next_one_is_not() {
     FreshStore::with_sqlite(|fresh| async move {

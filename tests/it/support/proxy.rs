@@ -15,6 +15,8 @@ pub(crate) enum Network {
     Cut,
     /// Connections stay, nothing passes: what a dead peer looks like.
     Silent,
+    /// So for those that there are, for ever; new ones pass. The peer came back, or a firewall has forgotten them.
+    Forgotten,
 }
 
 /// Forwards to one address for as long as it lives.
@@ -65,7 +67,8 @@ async fn forward(mut client: TcpStream, target: String, mut state: watch::Receiv
                     return;
                 }
             }
-            Network::Open => {
+            Network::Forgotten if server.is_some() => std::future::pending().await,
+            Network::Open | Network::Forgotten => {
                 if server.is_none() {
                     server = TcpStream::connect(&target).await.ok();
                 }
