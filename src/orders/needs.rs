@@ -91,7 +91,7 @@ fn mismatch(
     };
     let held = of_trade.status == TradeStatus::Held;
     let then = if held {
-        "the payment is booked and held: the order does not count as paid until it is accepted"
+        "the payment is booked and held: for the order it does not count until it is accepted"
     } else {
         "the order was paid before it was registered, and stays so"
     };

@@ -18,6 +18,8 @@ use crate::store::trades::{TradeKey, TradeRow};
 /// The batch's world.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Book {
+    /// Whether an order needs no registration: one that was parked under another policy waits no more, either.
+    pub(super) creates: bool,
     pub(super) trades: BTreeMap<TradeKey, TradeRow>,
     pub(super) changed_trades: BTreeSet<TradeKey>,
     pub(super) orders: BTreeMap<OrderKey, Order>,

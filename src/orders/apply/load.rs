@@ -41,7 +41,10 @@ pub(super) async fn load(
     policy: &Policy,
     now: Timestamp,
 ) -> Result<Book, ApplyError> {
-    let mut book = Book::default();
+    let mut book = Book {
+        creates: policy.unknown == Unknown::Create,
+        ..Book::default()
+    };
     lock_trades(tx, &mut book, inputs, now).await?;
     let plan = Plan::new(&book, inputs);
     lock_orders(tx, &mut book, &plan, policy, now).await?;

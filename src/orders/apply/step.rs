@@ -165,7 +165,7 @@ impl Book {
             .get_mut(order)
             .filter(|row| row.row.parked_until.is_some())
         {
-            if registers {
+            if registers || self.creates {
                 row.row.parked_until = None;
             } else {
                 parts.push(self.parked(order, told, "the order waits for its registration"));

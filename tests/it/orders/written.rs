@@ -70,6 +70,25 @@ on_both_stores! {
         assert_eq!(fresh.texts("select outcome from event_outcomes").await, ["applied"]);
     }
 
+    /// Where orders need no registration any more.
+    async fn a_parked_order_is_created_by_its_next_event(fresh) {
+        play(&fresh.store, &[first()], &PARK).await;
+        let next = told(ProviderName::Alipay, "next", Some(ORDER), vec![paid("T", 100), total("T", 40)]);
+        play(&fresh.store, &[next], &CREATE).await;
+        let end = End::of(&fresh).await;
+        assert_eq!((end.status.as_str(), end.totals.as_str(), end.paid_messages), ("partially_refunded", "100 40 0", 1));
+        assert_eq!(fresh.texts("select outcome from event_outcomes").await, ["applied", "applied"]);
+    }
+
+    async fn a_parked_order_is_created_by_its_own_event_again(fresh) {
+        let act = first();
+        play(&fresh.store, std::slice::from_ref(&act), &PARK).await;
+        play(&fresh.store, &[act], &CREATE).await;
+        let end = End::of(&fresh).await;
+        assert_eq!((end.status.as_str(), end.totals.as_str(), end.paid_messages), ("paid", "100 0 0", 1));
+        assert_eq!(fresh.texts("select outcome from event_outcomes").await, ["applied"]);
+    }
+
     async fn facts_without_a_link_wait_and_wake_with_their_events(fresh) {
         let re = told(ProviderName::Stripe, "re", None, vec![refund(FactKind::RefundSucceeded, "T", "R", 40)]);
         let pi = told(ProviderName::Stripe, "pi", Some(ORDER), vec![paid("T", 100)]);
