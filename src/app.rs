@@ -37,6 +37,9 @@ const LEAVE: Duration = Duration::from_secs(5);
 /// Between two attempts to prepare the database while it is away.
 const COME_AGAIN: Duration = Duration::from_millis(500);
 
+/// How long it is asked why it gives no connection.
+const ASK_WHY: Duration = Duration::from_millis(300);
+
 /// Between two attempts to prepare it when the schema itself is the trouble.
 const ASK_FOR_HELP: Duration = Duration::from_secs(30);
 
@@ -319,7 +322,9 @@ async fn prepare(store: &Store, migrate: bool, flows: &Stage) -> Result<(), Star
     match prepare_now(store, migrate).await {
         Ok(()) => Ok(()),
         Err(error) if error.is_transient() => {
-            warn(&error, "the database is not ready; it is prepared when it is");
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            let refusal = store.refusal(ASK_WHY).await;
+            tracing::warn!(%error, cause, refusal, "the database is not ready; it is prepared when it is");
             flows
                 .tasks
                 .spawn(prepare_later(store.clone(), migrate, flows.stop.clone()));

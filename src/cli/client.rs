@@ -72,11 +72,15 @@ impl Connection {
         } else if let Some(token) = environment.filled("PAYHOOK_TOKEN") {
             SecretString::from(token.trim())
         } else {
-            let path = token_file(&load()?);
-            read_token_file(&path).map_err(|error| {
-                let make = "the first `payhook serve` makes it; else name one with --token-file, or give the token in \
-                            $PAYHOOK_TOKEN";
-                Misuse::usage(format!("{error}: {make}"))
+            let config = load()?;
+            read_token_file(&token_file(&config)).map_err(|error| {
+                let made = if config.tokens.is_empty() {
+                    "the first `payhook serve` makes it"
+                } else {
+                    "none is made where the configuration has [[tokens]]"
+                };
+                let else_ = "else name one with --token-file, or give the token in $PAYHOOK_TOKEN";
+                Misuse::usage(format!("{error}: {made}; {else_}"))
             })?
         };
         Client::new(&server, token)

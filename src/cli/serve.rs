@@ -29,9 +29,7 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
         args.role
     };
     if config.accounts.is_empty() {
-        tracing::warn!(
-            "no accounts: write a configuration with `payhook init` and add your own, then restart"
-        );
+        tracing::warn!("no accounts: `payhook init` writes a configuration to add yours to");
     }
     let source = config.source.to_string();
     // Before anything is taken: a signal from now on drains.

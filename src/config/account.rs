@@ -36,12 +36,15 @@ impl Account {
         }
     }
 
-    /// A problem with one of this account's keys.
+    /// A problem with one of this account's keys. What the message says of where a key was read from is left out if
+    /// that is the path.
     pub fn problem(&self, key: &str, message: impl Into<String>) -> AccountProblem {
-        AccountProblem {
-            path: format!("{}.{key}", self.path),
-            message: message.into(),
-        }
+        let (path, message) = (format!("{}.{key}", self.path), message.into());
+        let message = message
+            .strip_prefix(&path)
+            .and_then(|rest| rest.strip_prefix(": "))
+            .map_or_else(|| message.clone(), str::to_owned);
+        AccountProblem { path, message }
     }
 }
 

@@ -9,6 +9,7 @@ use sqlx::{Connection as _, PgConnection};
 
 use super::postgres::reads_only;
 use super::{Store, StoreError, Writer, heard};
+use crate::telemetry::causes;
 use crate::time::Timestamp;
 
 const PROBE: &str =
@@ -22,6 +23,7 @@ impl Writer {
                 let mut lease = self.standing.take(pool).await?;
                 let answer = heard(sqlx::query(PROBE).bind(now.micros()).execute(lease.conn()?)).await;
                 self.standing.end(lease, answer)?;
+                self.standing.did();
             }
             Store::Sqlite(pools) => {
                 sqlx::query(PROBE)
@@ -43,7 +45,7 @@ impl Store {
         probed
     }
 
-    /// Why Postgres gives no connection, in its own words. While it has none to spare a pool asks again and again,
+    /// Why Postgres gives no connection, in its own words or the network's. While it has none to spare a pool asks again and again,
     /// and all it says in the end is that time ran out. `None`: it gives one, or says nothing `within` this time.
     pub async fn refusal(&self, within: Duration) -> Option<String> {
         let Self::Postgres(pool) = self else {
@@ -56,6 +58,7 @@ impl Store {
         };
         match tokio::time::timeout(within, asked).await {
             Ok(Err(sqlx::Error::Database(error))) => Some(error.message().to_owned()),
+            Ok(Err(error)) => Some(causes(&error)),
             Ok(Ok(true)) => Some("it takes no writes: a standby, or set to read only".to_owned()),
             _ => None,
         }

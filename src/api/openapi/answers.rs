@@ -235,7 +235,7 @@ fn attention() -> Value {
         "id": "0198f0c2-6e1b-7d10-8f6e-0c5a7e4b2d31", "code": "amount_mismatch",
         "order_id": "ORDER-1001", "event_id": EVENT, "state": "open",
         "explanation": "alipay trade 2026112922001400000000000001 was paid 88.88 CNY, but the order is registered at 100.00 CNY: \
-            the payment is booked and held: the order does not count as paid until it is accepted",
+            the payment is booked and held: for the order it does not count until it is accepted",
         "actions": ["accept_payment", "refunded_outside", "dismiss"], "created_at": AT, "resolution": null,
         "provider": "alipay", "account": "shop-cn", "trade_id": "2026112922001400000000000001",
     })

@@ -112,7 +112,7 @@ pub(in crate::api) async fn show(
     // It does not exist for whoever asks, and yet money may have come for it.
     let waits = state.store.is_parked(&reader.merchant, &order_id).await?;
     Err(Problem::not_found(if waits {
-        "no such order yet: notifications of it wait for its registration (`state=parked`)"
+        "no such order yet: notifications of it wait for its registration (`payhook orders list --state parked`)"
     } else {
         "no such order"
     }))
