@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
 use super::queue::Queue;
-use super::recorder::{RecorderOptions, Unrecorded, Waiting, fail, in_time};
+use super::recorder::{RecorderOptions, Waiting, fail, in_time, no_room};
 use super::unrecordable::Unrecordable;
 use crate::crash;
 use crate::event::{Event, ProviderName};
@@ -119,23 +119,15 @@ impl Committer {
     fn sort(&self, part: Vec<Waiting>, fresh: Vec<bool>) -> Vec<Waiting> {
         histogram!(names::BATCH_EVENTS).record(f64::from(u32::try_from(part.len()).unwrap_or(u32::MAX)));
         let mut committed = Vec::with_capacity(part.len());
-        let mut no_room = Vec::new();
+        let mut refused = Vec::new();
         for (waiting, fresh) in std::iter::zip(part, fresh) {
             if fresh {
                 committed.push(waiting);
-            } else if let Err(refused) = self.repeats.try_send(waiting) {
-                no_room.push(refused.into_inner());
+            } else if let Err(full) = self.repeats.try_send(waiting) {
+                refused.push(full.into_inner());
             }
         }
-        if !no_room.is_empty() {
-            tracing::warn!(
-                events = no_room.len(),
-                "too many repeats wait, the providers will retry"
-            );
-        }
-        for waiting in no_room {
-            waiting.tell(Err(Unrecorded::Overloaded));
-        }
+        no_room("repeats", refused);
         committed
     }
 }

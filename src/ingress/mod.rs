@@ -6,6 +6,7 @@
 
 mod body;
 mod committer;
+mod conflicts;
 mod key_uses;
 mod origin;
 pub mod quarantine;
@@ -29,7 +30,7 @@ pub use recorder::{Recorder, RecorderOptions, Unrecorded};
 
 use crate::config::ServerConfig;
 use crate::provider::Registry;
-use crate::telemetry::Health;
+use crate::telemetry::{Health, Restraint};
 use crate::time::Clock;
 
 /// What receiving needs; clones share it.
@@ -50,6 +51,8 @@ pub struct Ingress {
     /// Which keys verified what came last; somebody must write it ([`KeyUses::run`]).
     pub key_uses: KeyUses,
     in_flight: Arc<Semaphore>,
+    /// Of the log's lines about paths that no account has.
+    strays: Arc<Restraint>,
 }
 
 impl Ingress {
@@ -71,6 +74,7 @@ impl Ingress {
             clock,
             health,
             key_uses: KeyUses::default(),
+            strays: Arc::default(),
         }
     }
 

@@ -16,15 +16,19 @@ use tokio::time::Instant;
 
 use super::{Ingress, Unrecorded, body, origin, reply};
 use crate::crash;
-use crate::event::{Notification, ProviderName};
+use crate::event::{Notification, ProviderName, text};
 use crate::provider::{Reason, Refusal, Registered, Verdict, Verified};
 use crate::store::Recorded;
+use crate::telemetry::metrics::names;
+
+/// So much of a path that leads nowhere is in the log, in bytes.
+const LONGEST_PATH: usize = 200;
 
 /// Answers any request to the public listener.
 pub(super) async fn receive(State(ingress): State<Ingress>, request: Request) -> Response {
     let began = Instant::now();
     let Some((provider, account)) = segments(request.uri().path()) else {
-        return reply::not_found();
+        return ingress.stray(&request);
     };
     if request.method() != Method::POST {
         return reply::wrong_method();
@@ -35,7 +39,7 @@ pub(super) async fn receive(State(ingress): State<Ingress>, request: Request) ->
         .ok()
         .and_then(|provider: ProviderName| registry.get(provider, account));
     let Some(account) = known.map(Arc::clone) else {
-        return reply::not_found();
+        return ingress.stray(&request);
     };
     drop(registry);
     let response = ingress.answer(&account, request).await;
@@ -51,6 +55,27 @@ fn segments(path: &str) -> Option<(&str, &str)> {
 }
 
 impl Ingress {
+    /// There is nothing here. Money may be behind it all the same: a `notify_url` with a slip in it is called until the
+    /// provider gives up.
+    fn stray(&self, request: &Request) -> Response {
+        if request.method() == Method::POST {
+            let nobody = "none";
+            metrics::counter!(
+                names::NOTIFICATIONS,
+                "provider" => nobody, "account" => nobody, "outcome" => "refused", "reason" => "no_account"
+            )
+            .increment(1);
+            if let Some(withheld) = self.strays.pass() {
+                tracing::warn!(
+                    path = text::cut(request.uri().path(), LONGEST_PATH),
+                    withheld = (withheld > 0).then_some(withheld),
+                    "no account has this path: does a notify_url have a slip in it?"
+                );
+            }
+        }
+        reply::not_found()
+    }
+
     async fn answer(&self, account: &Arc<Registered>, request: Request) -> Response {
         let received_at = self.clock.now();
         let (head, request_body) = request.into_parts();

@@ -13,9 +13,10 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::committer::Committer;
+use super::conflicts::Conflicts;
 use super::quarantine::Quarantine;
 use super::queue::Queue;
-use super::settler::Settler;
+use super::settler::{NOTE_STATEMENT, Settler};
 use super::unrecordable::Unrecordable;
 use crate::event::Event;
 use crate::store::events::{BATCH_ROWS, batch_bytes};
@@ -118,6 +119,35 @@ pub(super) fn fail(batch: Vec<Waiting>, error: &StoreError) {
     }
 }
 
+/// Tells `refused` to come again: too many `kind` wait.
+pub(super) fn no_room(kind: &'static str, refused: Vec<Waiting>) {
+    if !refused.is_empty() {
+        tracing::warn!(
+            events = refused.len(),
+            kind,
+            "too many of a kind wait, the providers will retry"
+        );
+    }
+    for waiting in refused {
+        waiting.tell(Err(Unrecorded::Overloaded));
+    }
+}
+
+/// Those whose time is not up: else what piled up behind a lock would be looked at for nobody, and take the room of
+/// others.
+pub(super) fn in_their_time<T>(mut repeats: Vec<T>, waiting: impl Fn(&T) -> &Waiting) -> Vec<T> {
+    let (came, now) = (repeats.len(), Instant::now());
+    repeats.retain(|repeat| !waiting(repeat).is_late(now));
+    let late = came.saturating_sub(repeats.len());
+    if late > 0 {
+        tracing::warn!(
+            events = late,
+            "repeats have waited too long, the providers will retry"
+        );
+    }
+    repeats
+}
+
 /// A database that hangs may hold nobody for longer than `deadline`.
 pub(super) async fn in_time<T>(
     deadline: Duration,
@@ -143,24 +173,35 @@ impl Recorder {
     ) -> Self {
         let (queue, waiting) = mpsc::channel(options.room);
         let (ack_deadline, writers) = (options.ack_deadline, options.writers.max(1));
-        let aside = store.dedicated(&StoreOptions {
-            max_connections: 2,
-            statement_timeout: ack_deadline,
-            ..StoreOptions::default()
-        });
+        let one = |statement_timeout| {
+            store.dedicated(&StoreOptions {
+                max_connections: 1,
+                statement_timeout,
+                ..StoreOptions::default()
+            })
+        };
+        let aside = one(ack_deadline);
         let unrecordable = Arc::new(Unrecordable {
             aside: aside.clone(),
             quarantine,
             clock,
             ack_deadline,
         });
-        let (repeats, repeated) = mpsc::channel(options.room);
-        let settler = Settler {
-            store: store.clone(),
+        let (conflicts, found) = mpsc::channel(options.room);
+        let keeper = Conflicts {
             aside,
             batch: options.batch,
             ack_deadline,
             unrecordable: Arc::clone(&unrecordable),
+        };
+        tasks.spawn(keeper.run(found));
+        let (repeats, repeated) = mpsc::channel(options.room);
+        let settler = Settler {
+            store: store.clone(),
+            notes: one(NOTE_STATEMENT),
+            conflicts,
+            batch: options.batch,
+            ack_deadline,
         };
         tasks.spawn(settler.run(Queue::new(repeated)));
         let committer = Arc::new(Committer {

@@ -101,7 +101,6 @@ impl Store {
             .map(|(event, _)| Arc::clone(event))
             .collect();
         let compared = writer.compare_repeats(&repeats).await?;
-        writer.rest();
         let (mut duplicates, mut conflicts) = (Vec::new(), Vec::new());
         let mut settled = Vec::with_capacity(compared.len());
         for (repeat, event) in std::iter::zip(compared, repeats) {
@@ -117,11 +116,12 @@ impl Store {
                 Repeat::Gone => return Err(sqlx::Error::RowNotFound.into()),
             });
         }
-        match self.note_deliveries(&duplicates).await {
+        match writer.note_deliveries(&duplicates).await {
             // They are duplicates all the same.
             Err(error @ StoreError::Refused(_)) => tracing::error!(%error, "deliveries not noted"),
             noted => noted?,
         }
+        writer.rest();
         self.keep_conflicts(&conflicts).await?;
         let mut settled = settled.into_iter();
         Ok(fresh
@@ -161,7 +161,11 @@ impl Writer {
             Store::Postgres(pool) => {
                 let mut lease = self.standing.take(pool).await?;
                 let answer = insert_postgres(lease.conn()?, &rows, claim, claimant).await;
-                self.standing.end(lease, answer)?
+                let fresh = self.standing.end(lease, answer)?;
+                if !fresh.is_empty() {
+                    self.standing.did();
+                }
+                fresh
             }
             Store::Sqlite(_) => insert_sqlite(self.store.begin().await?, &rows, claim, claimant).await?,
         };

@@ -13,7 +13,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, PgPool, Postgres};
 use tokio::time::Instant;
 
-use super::postgres::{IDLE, ping, timed_out};
+use super::postgres::{IDLE, ping};
 
 /// So many statements are abandoned one after the other before there are pauses.
 const FREE: u32 = 8;
@@ -68,13 +68,14 @@ impl Drop for Lease {
 /// A lease that is kept from one statement to the next.
 ///
 /// A backend that waits for a standby or a disk does not notice that its client has gone, so each abandoned statement may
-/// leave one behind. Those would soon be all that the server has: who abandons one after the other pauses in between.
+/// leave one behind. Those would soon be all that the server has: who abandons one after the other waits in between,
+/// until one has done what it is there for ([`Self::did`]).
 #[derive(Debug, Default)]
 pub(super) struct Standing {
     kept: Option<(Lease, Instant)>,
     /// A lease is out; at the next taking: it was abandoned.
     out: bool,
-    /// How many were abandoned since the server last answered.
+    /// How many were abandoned since one was not.
     abandoned: u32,
     pause_until: Option<Instant>,
 }
@@ -87,8 +88,9 @@ impl Standing {
             self.abandoned = self.abandoned.saturating_add(1);
             self.pause_until = Instant::now().checked_add(pause(self.abandoned));
         }
-        if self.pause_until.is_some_and(|until| Instant::now() < until) {
-            return Err(timed_out());
+        if let Some(until) = self.pause_until {
+            tokio::time::sleep_until(until).await;
+            self.pause_until = None;
         }
         let alive = match self.kept.take() {
             Some((mut lease, since)) => {
@@ -107,12 +109,17 @@ impl Standing {
     /// Keeps `lease` if its statement was done; else the pool judges it, if the server has answered.
     pub(super) fn end<T>(&mut self, lease: Lease, answer: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
         self.out = false;
-        self.abandoned = 0;
         if answer.is_ok() {
             self.kept = Some((lease, Instant::now()));
             return answer;
         }
         lease.end(answer)
+    }
+
+    /// The server does what is asked of it: there is no more waiting. That it answers alone says little, since a
+    /// statement that writes nothing has no commit to wait for.
+    pub(super) fn did(&mut self) {
+        self.abandoned = 0;
     }
 
     /// Gives the connection back.

@@ -78,19 +78,27 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
                     sqlx::query(setting).execute(&mut *conn).await?;
                 }
                 if reads_only(conn).await? {
+                    // The pool tries again at once, and each time is a login.
+                    tokio::time::sleep(IDLE).await;
                     return Err(std::io::Error::other("the server takes no writes").into());
                 }
                 Ok(())
             })
         })
-        // The pool's own question, whether a connection that comes back has done with its statement, has no end.
-        .after_release(|conn, _| {
-            Box::pin(async move {
-                heard(conn.ping()).await?;
-                Ok(true)
-            })
-        })
+        .after_release(|conn, _| Box::pin(async move { Ok(done(conn).await) }))
         .connect_lazy_with(connect)
+}
+
+/// Waits until the server has done with what was asked over a connection that comes back, and says whether it can be
+/// used again. An abandoned statement may have ended in an error that nobody has read yet: the pool would take that for
+/// its own question's answer, and would close the connection in a way that over TLS waits for the server to say
+/// something (sqlx 0.9), with its place taken for ever.
+async fn done(conn: &mut PgConnection) -> bool {
+    let asked = match heard(conn.ping()).await {
+        Err(sqlx::Error::Database(_)) => heard(conn.ping()).await,
+        answer => answer,
+    };
+    asked.is_ok()
 }
 
 /// Whether the session takes no writes: a standby, or a role or a server set so.
@@ -111,6 +119,6 @@ pub(super) async fn ping(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
     answer.unwrap_or_else(|_| Err(timed_out()))
 }
 
-pub(super) fn timed_out() -> sqlx::Error {
+fn timed_out() -> sqlx::Error {
     std::io::Error::from(ErrorKind::TimedOut).into()
 }

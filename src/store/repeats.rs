@@ -11,7 +11,7 @@ use sqlx::{FromRow, QueryBuilder};
 
 use super::attention::{self, NewAttention};
 use super::rows::{Rows, push_keys};
-use super::{Store, StoreError, Tx, Writer, heard, on_tx};
+use super::{Store, StoreError, Tx, Writer, on_tx};
 use crate::event::{AttentionCode, Event, EventId, Fingerprint};
 
 const EARLIER: &str = "select event_key, id, fingerprint from events where ";
@@ -41,7 +41,7 @@ struct Earlier {
 /// What an event, whose key was taken, is a repeat of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// Of the same content: [`Store::note_deliveries`] notes that it came.
+    /// Of the same content: [`Writer::note_deliveries`] notes that it came.
     Duplicate(EventId),
     /// Of other content, or of content that does not read: [`Store::keep_conflicts`] keeps both.
     Conflict(EventId),
@@ -73,6 +73,40 @@ impl Writer {
         Ok(compared)
     }
 
+    /// Notes that each of `duplicates` came again.
+    pub async fn note_deliveries(&mut self, duplicates: &[(EventId, Arc<Event>)]) -> Result<(), StoreError> {
+        if duplicates.is_empty() {
+            return Ok(());
+        }
+        let senders: Vec<Option<String>> = duplicates
+            .iter()
+            .map(|(_, event)| event.remote_addr.map(|addr| addr.to_string()))
+            .collect();
+        let again: Vec<_> = std::iter::zip(duplicates, &senders).collect();
+        let rows = Rows::of(&again)
+            .text(|((event_id, _), _)| event_id.as_str())
+            .int(|((_, event), _)| event.received_at.micros())
+            .text(|(_, sender)| sender.as_deref());
+        macro_rules! query {
+            ($conn:expr) => {{
+                let mut sql = QueryBuilder::new(DELIVERIES);
+                rows.push_to(&mut sql);
+                sql.push(ABOUT_A_HUNDRED);
+                sql.build().execute($conn).await.map(drop)
+            }};
+        }
+        match &self.store {
+            Store::Postgres(pool) => {
+                let mut lease = self.standing.take(pool).await?;
+                let answer = query!(lease.conn()?);
+                self.standing.end(lease, answer)?;
+                self.standing.did();
+            }
+            Store::Sqlite(pools) => query!(&pools.writer)?,
+        }
+        Ok(())
+    }
+
     async fn earlier(&mut self, repeats: &[Arc<Event>]) -> Result<HashMap<String, Earlier>, StoreError> {
         macro_rules! query {
             ($conn:expr) => {{
@@ -89,7 +123,9 @@ impl Writer {
             Store::Postgres(pool) => {
                 let mut lease = self.standing.take(pool).await?;
                 let answer = query!(lease.conn()?);
-                self.standing.end(lease, answer)?
+                let rows = self.standing.end(lease, answer)?;
+                self.standing.did();
+                rows
             }
             Store::Sqlite(pools) => query!(&pools.reader)?,
         };
@@ -103,35 +139,6 @@ impl Writer {
 }
 
 impl Store {
-    /// Notes that each of `duplicates` came again.
-    pub async fn note_deliveries(&self, duplicates: &[(EventId, Arc<Event>)]) -> Result<(), StoreError> {
-        if duplicates.is_empty() {
-            return Ok(());
-        }
-        let senders: Vec<Option<String>> = duplicates
-            .iter()
-            .map(|(_, event)| event.remote_addr.map(|addr| addr.to_string()))
-            .collect();
-        let again: Vec<_> = std::iter::zip(duplicates, &senders).collect();
-        let rows = Rows::of(&again)
-            .text(|((event_id, _), _)| event_id.as_str())
-            .int(|((_, event), _)| event.received_at.micros())
-            .text(|(_, sender)| sender.as_deref());
-        macro_rules! query {
-            ($pool:expr) => {{
-                let mut sql = QueryBuilder::new(DELIVERIES);
-                rows.push_to(&mut sql);
-                sql.push(ABOUT_A_HUNDRED);
-                sql.build().execute($pool).await.map(drop)
-            }};
-        }
-        match self {
-            Self::Postgres(pool) => heard(async { query!(pool) }).await?,
-            Self::Sqlite(pools) => query!(&pools.writer)?,
-        }
-        Ok(())
-    }
-
     /// Keeps what `conflicts` brought beside the first contents, and tells a human, all in one transaction. All contents
     /// before the first attention, both in the order of the events' ids: two daemons that keep the same ones wait for
     /// each other in one order.

@@ -3,6 +3,7 @@
 mod acks;
 mod faults;
 mod limits;
+mod strays;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

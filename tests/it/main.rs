@@ -44,6 +44,7 @@ mod retention;
 mod reverify;
 mod samples;
 mod signed_material;
+mod store_connections;
 mod store_contract;
 mod store_events;
 mod store_outbox;
