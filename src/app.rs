@@ -260,12 +260,15 @@ impl App {
 
     /// Takes nothing new, answers what was taken, finishes what was begun, ends. What a silent database or broker keeps
     /// from ending is left: others take it up when its claim has run out.
-    pub async fn shutdown(self) {
+    /// Whether everything ended in time.
+    pub async fn shutdown(self) -> bool {
         self.health.begin_drain();
         let within = self.drain_deadline.saturating_add(LEAVE);
-        if tokio::time::timeout(within, self.end()).await.is_err() {
+        let ended = tokio::time::timeout(within, self.end()).await.is_ok();
+        if !ended {
             tracing::warn!("not everything ended in time; what is left comes again");
         }
+        ended
     }
 
     async fn end(&self) {

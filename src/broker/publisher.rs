@@ -206,7 +206,7 @@ impl Publisher {
                 command = self.commands.recv(), if open.len() < WINDOW && !shutdown.is_cancelled() => match command {
                     None => return Ended::Stop,
                     Some(command) if blocked => command.fail(),
-                    Some(Command::Publish(message, reply)) if message.until.is_some_and(|until| until <= Instant::now()) => {
+                    Some(Command::Publish(message, reply)) if is_late(&message) => {
                         answer(reply, Published::Failed);
                     }
                     Some(Command::Publish(message, reply)) => {
@@ -232,6 +232,10 @@ impl Publisher {
     ) -> Result<Channel, BrokerError> {
         let mut channel = confirm_channel(connection).await?;
         for (message, reply) in suspects {
+            if is_late(&message) {
+                answer(reply, Published::Failed);
+                continue;
+            }
             let topology = Arc::clone(&self.topology);
             match send(channel.clone(), topology, message, reply, self.confirm_timeout).await {
                 Sent::Answered => {}
@@ -267,6 +271,11 @@ async fn confirm_channel(connection: &Connection) -> Result<Channel, BrokerError
     let channel = connection::channel(connection).await?;
     answered(channel.confirm_select(ConfirmSelectOptions::default())).await?;
     Ok(channel)
+}
+
+/// Whether somebody else has it by now.
+fn is_late(message: &Outgoing) -> bool {
+    message.until.is_some_and(|until| until <= Instant::now())
 }
 
 /// Answers whoever still waits.

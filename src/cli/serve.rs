@@ -55,7 +55,7 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
     }
     tracing::info!("draining; a second signal ends at once");
     tokio::select! {
-        () = app.shutdown() => {
+        _ = app.shutdown() => {
             tracing::info!("ended");
             Ok(ExitCode::SUCCESS)
         }

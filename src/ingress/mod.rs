@@ -65,6 +65,8 @@ impl Ingress {
         clock: Clock,
         health: Arc<Health>,
     ) -> Self {
+        // What counts from nothing shows its first one.
+        receive::strays().increment(0);
         Self {
             registry,
             recorder,

@@ -12,6 +12,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http::Method;
+use metrics::{Counter, counter};
 use tokio::time::Instant;
 
 use super::{Ingress, Unrecorded, body, origin, reply};
@@ -54,17 +55,21 @@ fn segments(path: &str) -> Option<(&str, &str)> {
     whole.then_some((provider, account))
 }
 
+/// What was sent to nobody.
+pub(super) fn strays() -> Counter {
+    let nobody = "none";
+    counter!(
+        names::NOTIFICATIONS,
+        "provider" => nobody, "account" => nobody, "outcome" => "refused", "reason" => "no_account"
+    )
+}
+
 impl Ingress {
     /// There is nothing here. Money may be behind it all the same: a `notify_url` with a slip in it is called until the
     /// provider gives up.
     fn stray(&self, request: &Request) -> Response {
         if request.method() == Method::POST {
-            let nobody = "none";
-            metrics::counter!(
-                names::NOTIFICATIONS,
-                "provider" => nobody, "account" => nobody, "outcome" => "refused", "reason" => "no_account"
-            )
-            .increment(1);
+            strays().increment(1);
             if let Some(withheld) = self.strays.pass() {
                 tracing::warn!(
                     path = text::cut(request.uri().path(), LONGEST_PATH),

@@ -1,8 +1,8 @@
 //! Second arrivals: told apart, noted and answered beside the [committer](super::committer).
 //!
 //! The committer found their keys taken, so an earlier copy is durable. Whether it is the same one is looked up
-//! here, over a connection of its own: a lock on what a repeat writes keeps nothing fresh waiting, and duplicates no
-//! longer than [`NOTING`]. What is not the same goes to [`Conflicts`](super::conflicts).
+//! here, over a connection of its own: a lock on what a repeat writes keeps nothing fresh waiting, and each batch of
+//! duplicates no longer than [`NOTING`]. What is not the same goes to [`Conflicts`](super::conflicts).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use sqlx::{PgConnection, QueryBuilder, Sqlite};
 
-use super::lease::Standing;
+use super::lease::KeptLease;
 use super::outbox::CLAIM;
 use super::{Repeat, Store, StoreError, Tx};
 use crate::crash;
@@ -83,7 +83,7 @@ impl Store {
     pub fn writer(&self) -> Writer {
         Writer {
             store: self.clone(),
-            standing: Standing::default(),
+            lease: KeptLease::default(),
         }
     }
 
@@ -142,7 +142,7 @@ impl Store {
 #[derive(Debug)]
 pub struct Writer {
     pub(super) store: Store,
-    pub(super) standing: Standing,
+    pub(super) lease: KeptLease,
 }
 
 impl Writer {
@@ -159,11 +159,11 @@ impl Writer {
         let claim = claimant.map_or(0, |_| micros(CLAIM));
         let fresh = match &self.store {
             Store::Postgres(pool) => {
-                let mut lease = self.standing.take(pool).await?;
+                let mut lease = self.lease.take(pool).await?;
                 let answer = insert_postgres(lease.conn()?, &rows, claim, claimant).await;
-                let fresh = self.standing.end(lease, answer)?;
+                let fresh = self.lease.end(lease, answer)?;
                 if !fresh.is_empty() {
-                    self.standing.did();
+                    self.lease.did();
                 }
                 fresh
             }
@@ -178,7 +178,7 @@ impl Writer {
 
     /// Gives the connection back.
     pub fn rest(&mut self) {
-        self.standing.give_back();
+        self.lease.give_back();
     }
 }
 

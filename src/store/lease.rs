@@ -4,7 +4,7 @@
 //! it. On a path with a deadline that would let one hanging server occupy every slot; so whoever may be
 //! abandoned works on a lease, and an abandoned lease closes its socket.
 //!
-//! A pool also asks of each connection that comes back whether it still lives: a round trip in which nobody has it. Who
+//! A pool also asks of each connection that comes back whether it still lives: round trips in which nobody has it. Who
 //! runs statement after statement keeps his lease, and asks only after a rest.
 
 use std::time::Duration;
@@ -71,16 +71,16 @@ impl Drop for Lease {
 /// leave one behind. Those would soon be all that the server has: who abandons one after the other waits in between,
 /// until one has done what it is there for ([`Self::did`]).
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct KeptLease {
     kept: Option<(Lease, Instant)>,
     /// A lease is out; at the next taking: it was abandoned.
     out: bool,
-    /// How many were abandoned since one was not.
+    /// How many were abandoned since one did what it is there for.
     abandoned: u32,
     pause_until: Option<Instant>,
 }
 
-impl Standing {
+impl KeptLease {
     /// The lease of the last statement, if it still lives, else one from `pool`. It is kept again when it is handed to
     /// [`Self::end`], and closed when it is not.
     pub(super) async fn take(&mut self, pool: &PgPool) -> Result<Lease, sqlx::Error> {

@@ -261,7 +261,7 @@ impl Store {
     /// Begins a write transaction.
     pub async fn begin(&self) -> Result<Tx, StoreError> {
         Ok(match self {
-            Self::Postgres(pool) => Tx::Postgres(heard(pool.begin()).await?),
+            Self::Postgres(pool) => Tx::Postgres(postgres::begin(pool, "begin").await?),
             Self::Sqlite(pools) => Tx::Sqlite(pools.writer.begin_with("begin immediate").await?),
         })
     }
@@ -270,7 +270,7 @@ impl Store {
     pub async fn begin_reading(&self) -> Result<Tx, StoreError> {
         const ONE_STATE: &str = "begin isolation level repeatable read, read only";
         Ok(match self {
-            Self::Postgres(pool) => Tx::Postgres(heard(pool.begin_with(ONE_STATE)).await?),
+            Self::Postgres(pool) => Tx::Postgres(postgres::begin(pool, ONE_STATE).await?),
             Self::Sqlite(pools) => Tx::Sqlite(pools.reader.begin().await?),
         })
     }

@@ -10,10 +10,11 @@
 //! transaction whose client it has not heard of for as long: its locks would keep the next one out.
 
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgConnection, PgPool};
+use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Transaction};
 
 use super::{Plans, StoreOptions};
 
@@ -42,15 +43,62 @@ const LOOKUPS: &str = "select set_config(setting, 'off', false) from unnest(arra
     'enable_bitmapscan', 'enable_hashjoin', 'enable_mergejoin', 'jit']) as setting";
 const FRESH: &str = "select set_config('plan_cache_mode', 'force_custom_plan', false)";
 
+/// What a session begins with.
+#[derive(Debug)]
+struct Session {
+    connect: PgConnectOptions,
+    statement_timeout: String,
+    plans: &'static [&'static str],
+}
+
+impl Session {
+    /// Sets a new connection up. An error: it is not to be used.
+    async fn begin(&self, conn: &mut PgConnection) -> Result<(), sqlx::Error> {
+        sqlx::query(SESSION)
+            .bind(&self.statement_timeout)
+            .bind(format!("{}ms", SILENCE.as_millis()))
+            .execute(&mut *conn)
+            .await?;
+        for &setting in self.plans {
+            sqlx::query(setting).execute(&mut *conn).await?;
+        }
+        if reads_only(conn).await? {
+            // The pool tries again at once, and each time is a login.
+            tokio::time::sleep(IDLE).await;
+            return Err(std::io::Error::other("the server takes no writes").into());
+        }
+        Ok(())
+    }
+
+    /// Puts a new connection in the place of `conn`, which says nothing any more. Dropped, that is closed at once; a pool
+    /// closes in a way that over TLS waits for the server to say something (sqlx 0.9), and keeps the place meanwhile.
+    async fn renew(&self, conn: &mut PgConnection) -> Result<(), sqlx::Error> {
+        let mut new = PgConnection::connect_with(&self.connect).await?;
+        self.begin(&mut new).await?;
+        *conn = new;
+        Ok(())
+    }
+
+    /// [`Self::renew`], as soon as there is a server.
+    async fn renew_in_time(&self, conn: &mut PgConnection) {
+        while !matches!(tokio::time::timeout(SILENCE, self.renew(conn)).await, Ok(Ok(()))) {
+            tokio::time::sleep(IDLE).await;
+        }
+    }
+}
+
 /// A pool that has not connected yet.
 pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool {
-    let statement_timeout = format!("{}ms", options.statement_timeout.as_millis());
-    let silence = format!("{}ms", SILENCE.as_millis());
-    let plans: &[&'static str] = match options.plans {
-        Plans::Any => &[],
-        Plans::Lookups => &[LOOKUPS],
-        Plans::FreshLookups => &[LOOKUPS, FRESH],
-    };
+    let session = Arc::new(Session {
+        connect: connect.clone(),
+        statement_timeout: format!("{}ms", options.statement_timeout.as_millis()),
+        plans: match options.plans {
+            Plans::Any => &[],
+            Plans::Lookups => &[LOOKUPS],
+            Plans::FreshLookups => &[LOOKUPS, FRESH],
+        },
+    });
+    let (when_taken, when_given_back) = (Arc::clone(&session), Arc::clone(&session));
     let mut pool = PgPoolOptions::new();
     if options.kept {
         pool = pool.idle_timeout(None).max_lifetime(None);
@@ -58,47 +106,55 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
     pool.max_connections(options.max_connections)
         .acquire_timeout(options.acquire_timeout)
         .test_before_acquire(false)
-        .before_acquire(|conn, meta| {
+        .after_connect(move |conn, _| {
+            let session = Arc::clone(&session);
+            Box::pin(async move { session.begin(conn).await })
+        })
+        .before_acquire(move |conn, meta| {
+            let session = Arc::clone(&when_taken);
             Box::pin(async move {
-                if meta.idle_for > IDLE {
-                    ping(conn).await?;
+                if meta.idle_for > IDLE && ping(conn).await.is_err() {
+                    session.renew(conn).await?;
                 }
                 Ok(true)
             })
         })
-        .after_connect(move |conn, _| {
-            let (statement_timeout, silence) = (statement_timeout.clone(), silence.clone());
+        .after_release(move |conn, _| {
+            let session = Arc::clone(&when_given_back);
             Box::pin(async move {
-                sqlx::query(SESSION)
-                    .bind(statement_timeout)
-                    .bind(silence)
-                    .execute(&mut *conn)
-                    .await?;
-                for &setting in plans {
-                    sqlx::query(setting).execute(&mut *conn).await?;
+                if !done(conn).await {
+                    session.renew_in_time(conn).await;
                 }
-                if reads_only(conn).await? {
-                    // The pool tries again at once, and each time is a login.
-                    tokio::time::sleep(IDLE).await;
-                    return Err(std::io::Error::other("the server takes no writes").into());
-                }
-                Ok(())
+                Ok(true)
             })
         })
-        .after_release(|conn, _| Box::pin(async move { Ok(done(conn).await) }))
         .connect_lazy_with(connect)
 }
 
-/// Waits until the server has done with what was asked over a connection that comes back, and says whether it can be
-/// used again. An abandoned statement may have ended in an error that nobody has read yet: the pool would take that for
-/// its own question's answer, and would close the connection in a way that over TLS waits for the server to say
-/// something (sqlx 0.9), with its place taken for ever.
+/// Waits until the server has done with what was asked over a connection that comes back; `false`: it has not. An
+/// abandoned statement may have ended in an error that nobody has read yet, which is first.
 async fn done(conn: &mut PgConnection) -> bool {
     let asked = match heard(conn.ping()).await {
         Err(sqlx::Error::Database(_)) => heard(conn.ping()).await,
         answer => answer,
     };
     asked.is_ok()
+}
+
+/// Begins a transaction, also if nobody waits for it any more: then it is rolled back. A `begin` that is abandoned before
+/// its answer goes back to the pool with the transaction open (sqlx 0.9 counts it when it is answered), and the next one
+/// to write over that connection would be told of a commit that is none.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it must outlive whoever waits, and has an end of its own"
+)]
+pub(super) async fn begin(
+    pool: &PgPool,
+    how: &'static str,
+) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+    let pool = pool.clone();
+    let begun = tokio::spawn(async move { heard(pool.begin_with(how)).await });
+    begun.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
 }
 
 /// Whether the session takes no writes: a standby, or a role or a server set so.

@@ -20,10 +20,10 @@ impl Writer {
     pub async fn probe(&mut self, now: Timestamp) -> Result<(), StoreError> {
         match &self.store {
             Store::Postgres(pool) => {
-                let mut lease = self.standing.take(pool).await?;
+                let mut lease = self.lease.take(pool).await?;
                 let answer = heard(sqlx::query(PROBE).bind(now.micros()).execute(lease.conn()?)).await;
-                self.standing.end(lease, answer)?;
-                self.standing.did();
+                self.lease.end(lease, answer)?;
+                self.lease.did();
             }
             Store::Sqlite(pools) => {
                 sqlx::query(PROBE)

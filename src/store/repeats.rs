@@ -97,10 +97,10 @@ impl Writer {
         }
         match &self.store {
             Store::Postgres(pool) => {
-                let mut lease = self.standing.take(pool).await?;
+                let mut lease = self.lease.take(pool).await?;
                 let answer = query!(lease.conn()?);
-                self.standing.end(lease, answer)?;
-                self.standing.did();
+                self.lease.end(lease, answer)?;
+                self.lease.did();
             }
             Store::Sqlite(pools) => query!(&pools.writer)?,
         }
@@ -121,10 +121,10 @@ impl Writer {
         }
         let rows: Vec<EarlierRow> = match &self.store {
             Store::Postgres(pool) => {
-                let mut lease = self.standing.take(pool).await?;
+                let mut lease = self.lease.take(pool).await?;
                 let answer = query!(lease.conn()?);
-                let rows = self.standing.end(lease, answer)?;
-                self.standing.did();
+                let rows = self.lease.end(lease, answer)?;
+                self.lease.did();
                 rows
             }
             Store::Sqlite(pools) => query!(&pools.reader)?,

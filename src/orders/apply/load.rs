@@ -324,13 +324,21 @@ async fn read_facts(
     Ok(())
 }
 
-/// The events that wait for what this batch links or registers.
+/// The events that wait for what this batch links, registers, or needs no registration any more.
 async fn read_parked(tx: &mut Tx, book: &mut Book, plan: &Plan) -> Result<(), StoreError> {
     let trades: Vec<TradeKey> = plan.gained.iter().cloned().collect();
     for (event, trade) in history::parked_by_trade(tx, &trades).await? {
         book.parked.push((event, Wait::Trade(trade)));
     }
-    let orders: Vec<OrderKey> = plan.registered.iter().cloned().collect();
+    let mut orders: BTreeSet<OrderKey> = plan.registered.iter().cloned().collect();
+    if book.creates {
+        let parked = book
+            .orders
+            .values()
+            .filter(|order| order.row.parked_until.is_some());
+        orders.extend(parked.map(|order| order.row.key.clone()));
+    }
+    let orders: Vec<OrderKey> = orders.into_iter().collect();
     for (event, order) in history::parked_by_order(tx, &orders).await? {
         book.parked.push((event, Wait::Order(order)));
     }

@@ -125,12 +125,12 @@ async fn renew_postgres(pool: &PgPool) -> Result<(), StoreError> {
     .await?;
     match judge(&latest, &cluster, own, stored) {
         Found::Same => {
-            sqlx::query(MARK)
+            let mark = sqlx::query(MARK)
                 .bind(latest.epoch)
                 .bind(latest.base.saturating_add(own))
                 .bind(&cluster)
-                .execute(&mut *tx)
-                .await?;
+                .execute(&mut *tx);
+            heard(mark).await?;
         }
         Found::Moved => begin_postgres(&mut tx, &latest, latest.base, latest.mark, own, &cluster).await?,
         Found::Behind => {
@@ -163,14 +163,14 @@ async fn begin_postgres(
     own: i64,
     cluster: &str,
 ) -> Result<(), StoreError> {
-    sqlx::query(BEGIN_POSTGRES)
+    let begin = sqlx::query(BEGIN_POSTGRES)
         .bind(latest.epoch)
         .bind(base)
         .bind(floor)
         .bind(base.saturating_add(own))
         .bind(cluster)
-        .execute(conn)
-        .await?;
+        .execute(conn);
+    heard(begin).await?;
     tracing::warn!(
         feed.floor = floor,
         "the database was restored or failed over: readers of the feed go on from before that"
