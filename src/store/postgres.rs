@@ -113,17 +113,21 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
         .before_acquire(move |conn, meta| {
             let session = Arc::clone(&when_taken);
             Box::pin(async move {
-                if meta.idle_for > IDLE && ping(conn).await.is_err() {
-                    session.renew(conn).await?;
+                if meta.idle_for <= IDLE {
+                    return Ok(true);
                 }
-                Ok(true)
+                match ping(conn).await {
+                    Err(error) if is_silence(&error) => session.renew(conn).await.map(|()| true),
+                    asked => Ok(asked.is_ok()),
+                }
             })
         })
         .after_release(move |conn, _| {
             let session = Arc::clone(&when_given_back);
             Box::pin(async move {
-                if !done(conn).await {
-                    session.renew_in_time(conn).await;
+                match done(conn).await {
+                    Err(error) if is_silence(&error) => session.renew_in_time(conn).await,
+                    asked => return Ok(asked.is_ok()),
                 }
                 Ok(true)
             })
@@ -131,14 +135,18 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
         .connect_lazy_with(connect)
 }
 
-/// Waits until the server has done with what was asked over a connection that comes back; `false`: it has not. An
-/// abandoned statement may have ended in an error that nobody has read yet, which is first.
-async fn done(conn: &mut PgConnection) -> bool {
-    let asked = match heard(conn.ping()).await {
+/// Waits until the server has done with what was asked over a connection that comes back. An abandoned statement may
+/// have ended in an error that nobody has read yet, which is first.
+async fn done(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
+    match heard(conn.ping()).await {
         Err(sqlx::Error::Database(_)) => heard(conn.ping()).await,
         answer => answer,
-    };
-    asked.is_ok()
+    }
+}
+
+/// Whether nothing was heard: anything else is heard from the socket, which is closed then.
+fn is_silence(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Io(error) if error.kind() == ErrorKind::TimedOut)
 }
 
 /// Begins a transaction, also if nobody waits for it any more: then it is rolled back. A `begin` that is abandoned before

@@ -1,10 +1,11 @@
-//! What becomes of a connection to Postgres whose statement was abandoned.
+//! What becomes of a connection to Postgres whose statement was abandoned, or that says nothing any more.
 
 use std::time::Duration;
 
-use payhook::store::{StoreOptions, Tx};
+use payhook::store::{Store, StoreOptions, Tx};
 use tokio::time::Instant;
 
+use crate::support::proxy::{Network, Proxy};
 use crate::support::store::FreshStore;
 
 /// The statement ends in an error after nobody waits for it any more, and the server says nothing else: over TLS that
@@ -32,6 +33,32 @@ async fn an_abandoned_statement_gives_its_place_back() {
             assert!(Instant::now() < until, "its place is taken for ever");
         }
         drop(held);
+    })
+    .await;
+}
+
+/// Without an error for whoever asks, and without its place being taken until the kernel gives it up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_says_nothing_any_more_is_replaced() {
+    FreshStore::with_postgres(|fresh| async move {
+        let (_, rest) = fresh.url.split_once('@').unwrap();
+        let (server, database) = rest.split_once('/').unwrap();
+        let proxy = Proxy::to(server, Network::Open).await;
+        let url = format!("postgres://postgres@{}/{database}", proxy.addr);
+        let options = StoreOptions {
+            max_connections: 1,
+            acquire_timeout: Duration::from_secs(10),
+            ..StoreOptions::default()
+        };
+        let one = Store::open(&url, &options).await.unwrap();
+        one.ping().await.unwrap();
+        // It has come back to its pool by then.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        proxy.set(Network::Forgotten);
+        // Long enough to be asked whether it lives.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        one.ping().await.unwrap();
+        one.ping().await.unwrap();
     })
     .await;
 }
