@@ -45,8 +45,8 @@ impl Store {
         probed
     }
 
-    /// Why Postgres gives no connection, in its own words or the network's. While it has none to spare a pool asks again and again,
-    /// and all it says in the end is that time ran out. `None`: it gives one, or says nothing `within` this time.
+    /// Why Postgres gives no connection, in its own words or the network's. While it has none to spare a pool asks again
+    /// and again, and all it says in the end is that time ran out. `None`: it gives one, or says nothing `within` this time.
     pub async fn refusal(&self, within: Duration) -> Option<String> {
         let Self::Postgres(pool) = self else {
             return None;

@@ -128,12 +128,7 @@ fn a_file_that_cannot_be_the_store_is_a_problem() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_running_daemons_file_is_checked_and_not_migrated() {
-    let mut daemon = Daemon::new(&Setup {
-        store: None,
-        broker: "embedded",
-        prefix: "payhook",
-        broker_more: "",
-    });
+    let mut daemon = Daemon::new(&Setup::default());
     daemon.start().await;
     let (code, said, _) = daemon.run(&["check", "--json"]);
     assert_eq!(code, 0, "{said}");
@@ -146,12 +141,7 @@ async fn a_running_daemons_file_is_checked_and_not_migrated() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_that_does_not_migrate_serves_what_was_migrated_by_hand() {
-    let mut daemon = Daemon::new(&Setup {
-        store: None,
-        broker: "embedded",
-        prefix: "payhook",
-        broker_more: "",
-    });
+    let mut daemon = Daemon::new(&Setup::default());
     daemon.env("PAYHOOK__STORE__MIGRATE", "false");
     let (code, _, said) = daemon.run(&["migrate"]);
     assert_eq!(code, 0, "{said}");

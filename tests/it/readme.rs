@@ -308,12 +308,7 @@ fn the_first_steps_work_as_written() {
 /// What a reader of the sections on orders and attention types, in the order of the page, to a daemon of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_are_registered_and_attention_resolved_as_written() {
-    let mut daemon = Daemon::new(&Setup {
-        store: None,
-        broker: "embedded",
-        prefix: "payhook",
-        broker_more: "",
-    });
+    let mut daemon = Daemon::new(&Setup::default());
     daemon.start().await;
     let shown: Vec<Vec<String>> = calls().into_iter().map(|call| call.words).collect();
     let named = |first: &str, second: &str| -> Vec<&str> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use payhook::event::{Event, EventId, EventKey};
 use payhook::ingress::{Quarantine, Recorder, RecorderOptions, Unrecorded};
 use payhook::store::outbox::Handoff;
-use payhook::store::{Recorded, Store, Tx};
+use payhook::store::{Recorded, Store};
 use payhook::time::Clock;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -52,18 +52,6 @@ impl Running {
         self.tasks.close();
         self.tasks.wait().await;
     }
-}
-
-/// Keeps every writer out of `events` until it is dropped.
-async fn hold(store: &Store) -> Tx {
-    let mut tx = store.begin().await.unwrap();
-    if let Tx::Postgres(conn) = &mut tx {
-        sqlx::query("lock table events in exclusive mode")
-            .execute(&mut **conn)
-            .await
-            .unwrap();
-    }
-    tx
 }
 
 /// Makes the database refuse every conflict that comes with these headers.
@@ -158,7 +146,7 @@ on_both_stores! {
         culprit.key = EventKey::from_text("x".repeat(201));
         batch.insert(7, Arc::new(culprit));
         // The first is taken alone and waits; the others gather behind it and go together.
-        let held = hold(&fresh.store).await;
+        let held = fresh.lock("events in exclusive mode").await;
         let (answers, ()) = tokio::join!(running.record_all(&batch), async { drop(held) });
         for (n, answer) in answers.iter().enumerate() {
             let expected = if n == 7 { Err(Unrecorded::Unrecordable) } else { Ok(Recorded::Fresh) };
@@ -201,7 +189,7 @@ on_both_stores! {
         };
         let mut batch: Vec<_> = first[..3].iter().map(again).collect();
         batch.extend([conflict(4, "[]"), conflict(5, "culprit"), conflict(6, "[]"), Arc::new(unreadable)]);
-        let held = hold(&fresh.store).await;
+        let held = fresh.lock("events in exclusive mode").await;
         let (answers, ()) = tokio::join!(running.record_all(&batch), async { drop(held) });
         let kinds: Vec<&str> = answers
             .iter()
@@ -226,7 +214,7 @@ on_both_stores! {
         options.room = 4;
         options.batch = 2;
         let running = start(&fresh.store, options);
-        let held = hold(&fresh.store).await;
+        let held = fresh.lock("events in exclusive mode").await;
         let batch = events(40);
         let mut waiting = Vec::new();
         let mut overloaded = 0;
@@ -251,7 +239,7 @@ on_both_stores! {
 
     async fn a_store_that_hangs_is_given_up_at_the_deadline(fresh) {
         let running = start(&fresh.store, RecorderOptions::new(Duration::from_millis(200), "daemon-1"));
-        let held = hold(&fresh.store).await;
+        let held = fresh.lock("events in exclusive mode").await;
         let began = Instant::now();
         let batch = events(10);
         let answers = running.record_all(&batch).await;
@@ -264,7 +252,7 @@ on_both_stores! {
 
     async fn a_caller_that_goes_away_takes_nothing_with_it(fresh) {
         let running = start(&fresh.store, patient());
-        let held = hold(&fresh.store).await;
+        let held = fresh.lock("events in exclusive mode").await;
         let mut waiting = JoinSet::new();
         for event in events(30) {
             let recorder = running.recorder.clone();
@@ -317,13 +305,7 @@ async fn a_lock_on_the_notes_of_what_came_twice_keeps_nobody_waiting() {
             running.recorder.record(Arc::clone(&batch[0])).await,
             Ok(Recorded::Fresh)
         );
-        let mut held = fresh.store.begin().await.unwrap();
-        if let Tx::Postgres(conn) = &mut held {
-            sqlx::query("lock table deliveries in exclusive mode")
-                .execute(&mut **conn)
-                .await
-                .unwrap();
-        }
+        let held = fresh.lock("deliveries in exclusive mode").await;
         let duplicate = Ok(Recorded::Duplicate {
             event_id: batch[0].id.clone(),
         });

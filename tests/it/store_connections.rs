@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use payhook::store::{Store, StoreOptions, Tx};
+use payhook::store::{Store, StoreOptions};
 use tokio::time::Instant;
 
 use crate::support::proxy::{Network, Proxy};
@@ -19,13 +19,7 @@ async fn an_abandoned_statement_gives_its_place_back() {
             ..StoreOptions::default()
         });
         one.ping().await.unwrap();
-        let mut held = fresh.store.begin().await.unwrap();
-        if let Tx::Postgres(conn) = &mut held {
-            sqlx::query("lock table orders in access exclusive mode")
-                .execute(&mut **conn)
-                .await
-                .unwrap();
-        }
+        let held = fresh.lock("orders in access exclusive mode").await;
         let abandoned = tokio::time::timeout(Duration::from_millis(100), one.order("default", "O-1"));
         assert!(abandoned.await.is_err(), "it waits for the lock");
         let until = Instant::now() + Duration::from_secs(10);

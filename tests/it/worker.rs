@@ -14,7 +14,7 @@ use payhook::provider::{
 };
 use payhook::relay::{Relay, RelayOptions};
 use payhook::store::outbox::{Bell, CLAIM, FailurePolicy, Handoff, Scope};
-use payhook::store::{Store, StoreOptions, Tx};
+use payhook::store::{Store, StoreOptions};
 use payhook::telemetry::AccountMeters;
 use payhook::time::{Clock, Timestamp};
 use payhook::worker::{Tally, Worker, WorkerOptions, WorkerParts};
@@ -584,13 +584,7 @@ async fn a_worker_whom_the_database_has_forgotten_begins_anew() {
             let url = fresh.url.replace(&server, &proxy.addr.to_string());
             let store = Store::open(&url, &StoreOptions::default()).await.unwrap();
             let flows = Flows::start(&rabbit.options(), &store, 8).await;
-            let mut held = fresh.store.begin().await.unwrap();
-            if let Tx::Postgres(conn) = &mut held {
-                sqlx::query("lock table orders in exclusive mode")
-                    .execute(&mut **conn)
-                    .await
-                    .unwrap();
-            }
+            let held = fresh.lock("orders in exclusive mode").await;
             let batch: Vec<_> = (1..=5).map(paid).collect();
             fresh.store.insert_fresh(&batch, None).await.unwrap();
             let waits = "select count(*) from pg_locks where not granted and relation = 'orders'::regclass";

@@ -4,12 +4,7 @@ use crate::support::daemon::{Daemon, Setup};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_notify_url_with_a_slip_in_it_is_in_log_and_metrics() {
-    let mut daemon = Daemon::new(&Setup {
-        store: None,
-        broker: "embedded",
-        prefix: "payhook",
-        broker_more: "",
-    });
+    let mut daemon = Daemon::new(&Setup::default());
     daemon.start().await;
     let client = reqwest::Client::new();
     let long = format!("/notify/stripe/{}", "x".repeat(2000));

@@ -36,6 +36,18 @@ pub(crate) struct Setup<'a> {
     pub(crate) broker_more: &'a str,
 }
 
+impl Default for Setup<'_> {
+    /// As it starts for whoever has no services.
+    fn default() -> Self {
+        Self {
+            store: None,
+            broker: "embedded",
+            prefix: "payhook",
+            broker_more: "",
+        }
+    }
+}
+
 impl Daemon {
     /// Writes the configuration; starts nothing yet.
     pub(crate) fn new(setup: &Setup<'_>) -> Self {

@@ -7,7 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use payhook::store::{Store, StoreOptions};
+use payhook::store::{Store, StoreOptions, Tx};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection as _, Executor as _, PgConnection, Row as _, SqliteConnection};
 use tempfile::TempDir;
@@ -94,6 +94,17 @@ impl FreshStore {
             let mut conn = SqliteConnection::connect_with(&plain(&self.url)).await?;
             Ok(conn.execute(sql).await?.rows_affected())
         }
+    }
+
+    /// Locks on Postgres, as `lock table` would: `orders in exclusive mode`; until the transaction is dropped. On SQLite
+    /// it has the one write lock.
+    pub(crate) async fn lock(&self, table_and_mode: &str) -> Tx {
+        let mut tx = self.store.begin().await.unwrap();
+        if let Tx::Postgres(conn) = &mut tx {
+            let sql = sqlx::AssertSqlSafe(format!("lock table {table_and_mode}"));
+            (&mut **conn).execute(sql).await.unwrap();
+        }
+        tx
     }
 
     /// The first column of every row, which must be text: `select x::text …` or `select cast(x as text) …`.
