@@ -259,8 +259,7 @@ impl App {
     }
 
     /// Takes nothing new, answers what was taken, finishes what was begun, ends. What a silent database or broker keeps
-    /// from ending is left: others take it up when its claim has run out.
-    /// Whether everything ended in time.
+    /// from ending is left: others take it up when its claim has run out. Whether everything ended in time.
     pub async fn shutdown(self) -> bool {
         self.health.begin_drain();
         let within = self.drain_deadline.saturating_add(LEAVE);

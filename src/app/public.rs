@@ -12,11 +12,10 @@ use crate::store::outbox::Handoff;
 use crate::store::{Plans, Store, StoreOptions};
 
 /// The connections that notifications are recorded over, and nobody else takes: one for each writer, one to look at
-/// what came twice, and one for the readiness probe. Made first and kept, since a role may have no more to spare later.
+/// what came twice, and one for the readiness probe. Made first, since a role may have no more to spare later.
 pub(super) async fn recording(config: &Config, store: &Store) -> Store {
     let recording = store.dedicated(&StoreOptions {
         max_connections: config.recorder.writers.saturating_add(2),
-        kept: true,
         statement_timeout: config.server.ack_deadline,
         plans: Plans::Lookups,
         ..store_options(config)

@@ -126,7 +126,8 @@ impl Subscription {
     }
 
     /// Whether the broker still knows our consumer. A consumer can be lost without a word while the connection
-    /// lives on; then messages pile up and nothing comes.
+    /// lives on; then messages pile up and nothing comes. A broker that is too busy to ask the queue's leader says that
+    /// there is neither message nor consumer.
     pub async fn check(&self) -> Result<bool, BrokerError> {
         let queue = answered(self.channel.queue_declare(
             self.queue.clone(),
@@ -134,7 +135,7 @@ impl Subscription {
             FieldTable::default(),
         ))
         .await?;
-        Ok(queue.consumer_count() > 0)
+        Ok(queue.consumer_count() > 0 || queue.message_count() == 0)
     }
 
     /// Stops the consumer and gives everything not acked back to the queue, once.

@@ -5,9 +5,11 @@
 //! [`Published::Failed`], and the next connection starts clean. While the broker blocks the connection for want
 //! of memory nothing is taken: callers hear `Failed` at once and the outbox grows instead of this process.
 //!
-//! A message that the broker refuses closes the whole channel. Those that were waiting with it are sent again
-//! one at a time, so that exactly the culprit is [`Published::Refused`].
+//! A message that the broker refuses closes the whole channel. Those that were waiting with it, or came to it while
+//! it closed, are sent again one at a time, so that exactly the culprit is [`Published::Refused`]. The connection may
+//! end with the channel: what was on its way there comes to a channel that is none any more.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,6 +65,8 @@ pub struct Publisher {
     pub(super) link: watch::Sender<Link>,
     pub(super) confirm_timeout: Duration,
     pub(super) assert_every: Duration,
+    /// Waiting when the broker closed a channel over one of them, and not told apart yet.
+    pub(super) suspects: VecDeque<Suspect>,
 }
 
 impl std::fmt::Debug for Publisher {
@@ -72,6 +76,9 @@ impl std::fmt::Debug for Publisher {
             .finish_non_exhaustive()
     }
 }
+
+/// A message, and who wants to know its fate.
+type Suspect = (Outgoing, oneshot::Sender<Published>);
 
 /// Why serving a connection ended.
 enum Ended {
@@ -95,6 +102,10 @@ impl Publisher {
                 }
             }
             failures = failures.saturating_add(1);
+            if failures > 1 {
+                // A broker that is away will not say which of them it refuses.
+                self.suspects.clear();
+            }
             if self.wait(backoff(failures), &shutdown).await {
                 return;
             }
@@ -125,7 +136,8 @@ impl Publisher {
                 Err(error) => return Ended::Broken(error),
             },
         };
-        let channel = match confirm_channel(&connection).await {
+        // Not all of them are sent at once again: that may have been what ended the connection.
+        let channel = match self.send_alone(&connection).await {
             Ok(channel) => channel,
             Err(error) => return Ended::Broken(error),
         };
@@ -162,6 +174,25 @@ impl Publisher {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled(), if open.is_empty() => return Ended::Stop,
+                // Before what happens to the connection: over a refused message it may be closed with the channel.
+                Some(sent) = open.next(), if !open.is_empty() => match sent {
+                    Sent::Answered => {}
+                    Sent::TimedOut if blocked => {}
+                    Sent::TimedOut => return Ended::Broken(BrokerError::Timeout(self.confirm_timeout)),
+                    Sent::Broken(error) => return Ended::Broken(error.into()),
+                    Sent::Suspect(message, reply, _) | Sent::Bystander(message, reply, _) => {
+                        self.suspects.push_back((message, reply));
+                        while let Some(sent) = open.next().await {
+                            if let Sent::Suspect(message, reply, _) | Sent::Bystander(message, reply, _) = sent {
+                                self.suspects.push_back((message, reply));
+                            }
+                        }
+                        channel = match self.send_alone(connection).await {
+                            Ok(channel) => channel,
+                            Err(error) => return Ended::Broken(error),
+                        };
+                    }
+                },
                 event = events.next() => match event {
                     Some(Event::ConnectionBlocked(reason)) => {
                         tracing::warn!(reason, "broker takes no messages for now");
@@ -179,24 +210,6 @@ impl Publisher {
                         return Ended::Broken(error.into());
                     }
                     _ => {}
-                },
-                Some(sent) = open.next(), if !open.is_empty() => match sent {
-                    Sent::Answered => {}
-                    Sent::TimedOut if blocked => {}
-                    Sent::TimedOut => return Ended::Broken(BrokerError::Timeout(self.confirm_timeout)),
-                    Sent::Broken(error) => return Ended::Broken(error.into()),
-                    Sent::Suspect(message, reply, _) => {
-                        let mut suspects = vec![(message, reply)];
-                        while let Some(sent) = open.next().await {
-                            if let Sent::Suspect(message, reply, _) = sent {
-                                suspects.push((message, reply));
-                            }
-                        }
-                        channel = match self.send_alone(connection, suspects).await {
-                            Ok(channel) => channel,
-                            Err(error) => return Ended::Broken(error),
-                        };
-                    }
                 },
                 _ = assert.tick(), if !blocked => {
                     if let Err(error) = self.asserter.assert(connection).await {
@@ -225,13 +238,9 @@ impl Publisher {
 
     /// Sends each suspect on its own; the one that closes the channel again is the culprit. Gives a channel
     /// that is whole.
-    async fn send_alone(
-        &self,
-        connection: &Connection,
-        suspects: Vec<(Outgoing, oneshot::Sender<Published>)>,
-    ) -> Result<Channel, BrokerError> {
+    async fn send_alone(&mut self, connection: &Connection) -> Result<Channel, BrokerError> {
         let mut channel = confirm_channel(connection).await?;
-        for (message, reply) in suspects {
+        while let Some((message, reply)) = self.suspects.pop_front() {
             if is_late(&message) {
                 answer(reply, Published::Failed);
                 continue;
@@ -241,6 +250,10 @@ impl Publisher {
                 Sent::Answered => {}
                 Sent::TimedOut => return Err(BrokerError::Timeout(self.confirm_timeout)),
                 Sent::Broken(error) => return Err(error.into()),
+                Sent::Bystander(_, reply, error) => {
+                    answer(reply, Published::Failed);
+                    return Err(error.into());
+                }
                 Sent::Suspect(message, reply, error) => {
                     tracing::warn!(message.id = message.id, %error, "broker refuses a message");
                     let reason = format!(

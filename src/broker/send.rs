@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lapin::options::BasicPublishOptions;
 use lapin::types::ShortString;
-use lapin::{BasicProperties, Channel, Confirmation};
+use lapin::{BasicProperties, Channel, Confirmation, ErrorKind};
 use tokio::sync::oneshot;
 
 use super::connection::reply_code;
@@ -21,7 +21,7 @@ const PERSISTENT: u8 = 2;
 /// How the broker closes a channel over one message: too large for it, or a routing key we may not use.
 const OVER_ONE_MESSAGE: [u16; 2] = [406, 403];
 
-/// How sending ended. Only [`Sent::Suspect`] leaves the caller to answer.
+/// How sending ended. [`Sent::Suspect`] and [`Sent::Bystander`] leave the caller to answer.
 pub(super) enum Sent {
     /// The channel is fine.
     Answered,
@@ -31,6 +31,8 @@ pub(super) enum Sent {
     Broken(lapin::Error),
     /// The broker closed the channel over one of the messages on it, perhaps this one.
     Suspect(Outgoing, oneshot::Sender<Published>, lapin::Error),
+    /// The channel was closing before this one was on it: whatever the reason is, it is another message's.
+    Bystander(Outgoing, oneshot::Sender<Published>, lapin::Error),
 }
 
 /// Publishes `message` and answers `reply`.
@@ -64,6 +66,9 @@ pub(super) async fn send(
         Ok(Ok(Confirmation::Nack(_) | Confirmation::NotRequested)) => Published::Failed,
         Ok(Err(error)) if reply_code(&error).is_some_and(|code| OVER_ONE_MESSAGE.contains(&code)) => {
             return Sent::Suspect(message, reply, error);
+        }
+        Ok(Err(error)) if matches!(error.kind(), ErrorKind::InvalidChannelState(..)) => {
+            return Sent::Bystander(message, reply, error);
         }
         Ok(Err(error)) => {
             answer(reply, Published::Failed);

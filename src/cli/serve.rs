@@ -55,7 +55,10 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
     }
     tracing::info!("draining; a second signal ends at once");
     tokio::select! {
-        _ = app.shutdown() => {
+        ended = app.shutdown() => {
+            if !ended {
+                return Ok(ExitCode::FAILURE);
+            }
             tracing::info!("ended");
             Ok(ExitCode::SUCCESS)
         }

@@ -25,6 +25,9 @@ pub struct Options {
     pub long_at_once: usize,
     /// How long a call waits for its turn before it is told to come again.
     pub turn_timeout: Duration,
+    /// How long Postgres may say nothing about a statement: longer than its `statement_timeout`. A server that is gone
+    /// without a word would else be waited for without end, and with it the turn.
+    pub silence: Duration,
 }
 
 impl Default for Options {
@@ -37,6 +40,7 @@ impl Default for Options {
             at_once: 8,
             long_at_once: 2,
             turn_timeout: Duration::from_secs(5),
+            silence: Duration::from_secs(35),
         }
     }
 }

@@ -36,11 +36,13 @@ pub enum Connection<'a> {
     Sqlite(&'a mut SqliteConnection),
 }
 
-/// Runs one statement on whichever database.
+/// Runs one statement on whichever database: `on!(keys, Pool, handle, |conn| sqlx::query(SQL).execute(conn).await)`.
 macro_rules! on {
-    ($kind:ident, $handle:expr, |$conn:ident| $body:expr) => {
+    ($keys:expr, $kind:ident, $handle:expr, |$conn:ident| $body:expr) => {
         match $handle {
-            $kind::Postgres($conn) => $body,
+            $kind::Postgres($conn) => tokio::time::timeout($keys.options.silence, async { $body })
+                .await
+                .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into())),
             $kind::Sqlite($conn) => $body,
         }
     };
@@ -117,7 +119,7 @@ impl Keys {
             owner: hex::encode(rand::random::<[u8; 16]>()),
         };
         for statement in [&INSERT, &TAKE_OVER] {
-            let affected = on!(Pool, &self.pool, |pool| sqlx::query(self.text(statement))
+            let affected = on!(self, Pool, &self.pool, |pool| sqlx::query(self.text(statement))
                 .bind(&guard.id)
                 .bind(scope.key.hash())
                 .bind(&scope.merchant)
@@ -129,8 +131,8 @@ impl Keys {
                 .bind(micros(self.options.lease))
                 .bind(micros(self.options.expiry))
                 .execute(pool)
-                .await?
-                .rows_affected());
+                .await
+                .map(|done| done.rows_affected()))?;
             if affected == 1 {
                 return Ok(Claim::Won(guard));
             }
@@ -150,14 +152,13 @@ impl Keys {
 
     /// What stands under the id; `None` when it may be claimed.
     async fn look(&self, id: &str, fingerprint: &[u8; 32]) -> Result<Option<Claim>, KeysError> {
-        let row = on!(Pool, &self.pool, |pool| sqlx::query(self.text(&READ))
+        let row = on!(self, Pool, &self.pool, |pool| sqlx::query(self.text(&READ))
             .bind(id)
             .fetch_optional(pool)
-            .await?
-            .map(|row| read_row(&row))
-            .transpose()?);
+            .await
+            .map(|row| row.map(|row| read_row(&row))))?;
         let Some(row) = row else { return Ok(None) };
-        Ok(match row {
+        Ok(match row? {
             Known {
                 expired: true,
                 finished: true,
@@ -192,16 +193,18 @@ impl Keys {
         if headers.len().saturating_add(answer.body.len()) > self.options.max_answer {
             return Err(KeysError::TooLarge);
         }
-        let affected = on!(Connection, connection, |conn| sqlx::query(self.text(&COMPLETE))
-            .bind(&guard.id)
-            .bind(&guard.owner)
-            .bind(i32::from(answer.status))
-            .bind(&headers)
-            .bind(&answer.body)
-            .bind(micros(self.options.expiry))
-            .execute(conn)
-            .await?
-            .rows_affected());
+        let affected = on!(self, Connection, connection, |conn| sqlx::query(
+            self.text(&COMPLETE)
+        )
+        .bind(&guard.id)
+        .bind(&guard.owner)
+        .bind(i32::from(answer.status))
+        .bind(&headers)
+        .bind(&answer.body)
+        .bind(micros(self.options.expiry))
+        .execute(conn)
+        .await
+        .map(|done| done.rows_affected()))?;
         if affected == 1 {
             Ok(())
         } else {
@@ -211,7 +214,7 @@ impl Keys {
 
     /// Gives the key back: nothing has happened, the next attempt starts anew.
     pub async fn release(&self, guard: &Guard) -> Result<(), KeysError> {
-        on!(Pool, &self.pool, |pool| sqlx::query(self.text(&RELEASE))
+        on!(self, Pool, &self.pool, |pool| sqlx::query(self.text(&RELEASE))
             .bind(&guard.id)
             .bind(&guard.owner)
             .execute(pool)
@@ -226,15 +229,13 @@ impl Keys {
     where
         F: AsyncFnMut(&Unsettled) -> Settlement,
     {
-        let rows = on!(Pool, &self.pool, |pool| sqlx::query(self.text(&UNSETTLED))
+        let rows = on!(self, Pool, &self.pool, |pool| sqlx::query(self.text(&UNSETTLED))
             .bind(limit)
             .fetch_all(pool)
-            .await?
-            .iter()
-            .map(unsettled_row)
-            .collect::<Result<Vec<_>, _>>()?);
+            .await
+            .map(|rows| rows.iter().map(unsettled_row).collect::<Result<Vec<_>, _>>()))?;
         let mut settled = 0_u64;
-        for (guard, unsettled) in rows {
+        for (guard, unsettled) in rows? {
             match find_out(&unsettled).await {
                 Settlement::Unknown => continue,
                 Settlement::Nothing => self.release(&guard).await?,
@@ -265,22 +266,26 @@ impl Keys {
 
     /// Removes up to `limit` expired rows; returns how many. A claim with an unknown outcome is never removed.
     pub async fn purge(&self, limit: i64) -> Result<u64, KeysError> {
-        Ok(on!(Pool, &self.pool, |pool| sqlx::query(self.text(&PURGE))
-            .bind(limit)
-            .execute(pool)
-            .await?
-            .rows_affected()))
+        Ok(on!(self, Pool, &self.pool, |pool| sqlx::query(
+            self.text(&PURGE)
+        )
+        .bind(limit)
+        .execute(pool)
+        .await
+        .map(|done| done.rows_affected()))?)
     }
 
     /// How the table stands.
     pub async fn standing(&self) -> Result<Standing, KeysError> {
-        on!(Pool, &self.pool, |pool| {
-            let row = sqlx::query(self.text(&STANDING)).fetch_one(pool).await?;
-            Ok(Standing {
-                oldest_running: row.try_get("oldest")?,
-                unknown_outcomes: row.try_get("unknown")?,
+        Ok(on!(self, Pool, &self.pool, |pool| {
+            let row = sqlx::query(self.text(&STANDING)).fetch_one(pool).await;
+            row.and_then(|row| {
+                Ok(Standing {
+                    oldest_running: row.try_get("oldest")?,
+                    unknown_outcomes: row.try_get("unknown")?,
+                })
             })
-        })
+        })?)
     }
 }
 

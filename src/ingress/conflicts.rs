@@ -1,7 +1,7 @@
 //! Conflicts: what came twice with other content. Kept beside the first contents, and answered.
 //!
 //! It takes several statements and may wait for locks that nobody else needs: so it has a queue and a connection of
-//! its own, beside the [settler](super::settler), whose duplicates are answered meanwhile.
+//! its own, beside the [settler](super::settler), and duplicates are answered meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,6 +7,7 @@
 mod body;
 mod committer;
 mod conflicts;
+mod deliveries;
 mod key_uses;
 mod origin;
 pub mod quarantine;

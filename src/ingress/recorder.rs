@@ -14,9 +14,10 @@ use tokio_util::task::TaskTracker;
 
 use super::committer::Committer;
 use super::conflicts::Conflicts;
+use super::deliveries::{Deliveries, NOTING};
 use super::quarantine::Quarantine;
 use super::queue::Queue;
-use super::settler::{NOTE_STATEMENT, Settler};
+use super::settler::Settler;
 use super::unrecordable::Unrecordable;
 use crate::event::Event;
 use crate::store::events::{BATCH_ROWS, batch_bytes};
@@ -60,6 +61,8 @@ pub struct RecorderOptions {
     pub batch: usize,
     /// Commits under way at once. One gathers the largest batches.
     pub writers: usize,
+    /// How long a duplicate waits until it is noted that it came.
+    pub noting: Duration,
 }
 
 impl RecorderOptions {
@@ -72,6 +75,7 @@ impl RecorderOptions {
             room: ROOM,
             batch: BATCH_ROWS,
             writers: 1,
+            noting: NOTING,
         }
     }
 }
@@ -163,7 +167,7 @@ pub(super) fn cause(error: &StoreError) -> Option<String> {
 }
 
 impl Recorder {
-    /// Starts the writers and the settler on `tasks`; they end when the last clone is dropped and the queue is empty.
+    /// Starts the writers and those who settle repeats on `tasks`; they end when the last clone is dropped and the queue is empty.
     pub fn start(
         store: Store,
         options: RecorderOptions,
@@ -177,6 +181,7 @@ impl Recorder {
             store.dedicated(&StoreOptions {
                 max_connections: 1,
                 statement_timeout,
+                acquire_timeout: store.acquire_timeout(),
                 ..StoreOptions::default()
             })
         };
@@ -195,10 +200,19 @@ impl Recorder {
             unrecordable: Arc::clone(&unrecordable),
         };
         tasks.spawn(keeper.run(found));
+        let (duplicates, noted) = mpsc::channel(options.room);
+        let deliveries = Deliveries {
+            // Given up by the server a little earlier, so that it is heard to.
+            store: one(options.noting.mul_f64(0.8)),
+            batch: options.batch,
+            noting: options.noting,
+            ack_deadline,
+        };
+        tasks.spawn(deliveries.run(noted));
         let (repeats, repeated) = mpsc::channel(options.room);
         let settler = Settler {
             store: store.clone(),
-            notes: one(NOTE_STATEMENT),
+            duplicates,
             conflicts,
             batch: options.batch,
             ack_deadline,

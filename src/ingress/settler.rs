@@ -1,8 +1,8 @@
-//! Second arrivals: told apart, noted and answered beside the [committer](super::committer).
+//! Second arrivals: told apart beside the [committer](super::committer).
 //!
 //! The committer found their keys taken, so an earlier copy is durable. Whether it is the same one is looked up
-//! here, over a connection of its own: a lock on what a repeat writes keeps nothing fresh waiting, and each batch of
-//! duplicates no longer than [`NOTING`]. What is not the same goes to [`Conflicts`](super::conflicts).
+//! here, over a connection of its own. Duplicates go on to [`Deliveries`](super::deliveries), the others to
+//! [`Conflicts`](super::conflicts): a lock on what either writes keeps nothing fresh waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,23 +10,18 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::conflicts::Conflict;
+use super::deliveries::{Duplicate, warn_unnoted};
 use super::queue::Queue;
-use super::recorder::{Unrecorded, Waiting, cause, fail, in_their_time, in_time, no_room};
-use crate::event::{Event, EventId};
-use crate::store::{Recorded, Repeat, Store, Writer};
+use super::recorder::{Unrecorded, Waiting, fail, in_their_time, in_time, no_room};
+use crate::event::Event;
+use crate::store::{Repeat, Store, Writer};
 
-/// How long a note may take.
-const NOTING: Duration = Duration::from_millis(500);
-
-/// When the server gives a note up, so that it is heard to.
-pub(super) const NOTE_STATEMENT: Duration = Duration::from_millis(400);
-
-/// The one who answers repeats.
+/// The one who tells repeats apart.
 #[derive(Debug)]
 pub(super) struct Settler {
     pub(super) store: Store,
-    /// For notes, whose statements the server ends after [`NOTE_STATEMENT`].
-    pub(super) notes: Store,
+    /// Where duplicates go.
+    pub(super) duplicates: mpsc::Sender<Duplicate>,
     /// Where conflicts go.
     pub(super) conflicts: mpsc::Sender<Conflict>,
     /// Most repeats at once.
@@ -35,32 +30,36 @@ pub(super) struct Settler {
 }
 
 impl Settler {
-    /// Until no committer is left and all are answered.
+    /// Until no committer is left and all are told apart.
     pub(super) async fn run(self, mut repeats: Queue) {
-        let (mut writer, mut notes) = (self.store.writer(), self.notes.writer());
+        let mut writer = self.store.writer();
         loop {
             let batch = repeats.next(self.batch).await;
             if batch.is_empty() {
                 break;
             }
-            self.settle(batch, &mut writer, &mut notes).await;
+            self.settle(batch, &mut writer).await;
         }
         writer.rest();
-        notes.rest();
     }
 
-    /// Answers each as its own event ends.
-    async fn settle(&self, repeats: Vec<Waiting>, writer: &mut Writer, notes: &mut Writer) {
+    /// Sends each where it is answered.
+    async fn settle(&self, repeats: Vec<Waiting>, writer: &mut Writer) {
         let repeats = in_their_time(repeats, |waiting| waiting);
         let events: Vec<Arc<Event>> = repeats.iter().map(|waiting| Arc::clone(&waiting.event)).collect();
         let compared = match in_time(self.ack_deadline, writer.compare_repeats(&events)).await {
             Ok(compared) => compared,
             Err(error) => return fail(repeats, &error),
         };
-        let (mut duplicates, mut gone, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut unnoted, mut gone, mut refused) = (0_u32, Vec::new(), Vec::new());
         for (waiting, repeat) in std::iter::zip(repeats, compared) {
             match repeat {
-                Repeat::Duplicate(event_id) => duplicates.push((event_id, waiting)),
+                Repeat::Duplicate(of) => {
+                    if let Err(full) = self.duplicates.try_send(Duplicate { of, waiting }) {
+                        unnoted = unnoted.saturating_add(1);
+                        full.into_inner().tell();
+                    }
+                }
                 Repeat::Conflict(with) => {
                     if let Err(full) = self.conflicts.try_send(Conflict { with, waiting }) {
                         refused.push(full.into_inner().waiting);
@@ -69,6 +68,7 @@ impl Settler {
                 Repeat::Gone => gone.push(waiting),
             }
         }
+        warn_unnoted(unnoted);
         no_room("conflicts", refused);
         if !gone.is_empty() {
             tracing::info!(
@@ -79,21 +79,5 @@ impl Settler {
         for waiting in gone {
             waiting.tell(Err(Unrecorded::Unavailable));
         }
-        note(&duplicates, notes).await;
-        for (event_id, waiting) in duplicates {
-            waiting.tell(Ok(Recorded::Duplicate { event_id }));
-        }
-    }
-}
-
-/// Notes that `duplicates` came again. They are duplicates all the same: a lock on the notes delays their answers, and
-/// those whose place they take, by no more than [`NOTING`].
-async fn note(duplicates: &[(EventId, Waiting)], notes: &mut Writer) {
-    let again: Vec<(EventId, Arc<Event>)> = duplicates
-        .iter()
-        .map(|(id, waiting)| (id.clone(), Arc::clone(&waiting.event)))
-        .collect();
-    if let Err(error) = in_time(NOTING, notes.note_deliveries(&again)).await {
-        tracing::warn!(events = again.len(), %error, cause = cause(&error), "it is not noted that they came again");
     }
 }

@@ -14,7 +14,7 @@ use sqlx::{PgConnection, QueryBuilder, Sqlite};
 
 use super::lease::KeptLease;
 use super::outbox::CLAIM;
-use super::{Repeat, Store, StoreError, Tx};
+use super::{Repeat, Store, StoreError, Tx, heard};
 use crate::crash;
 use crate::event::{Event, EventId, Money};
 use crate::time::micros;
@@ -160,7 +160,7 @@ impl Writer {
         let fresh = match &self.store {
             Store::Postgres(pool) => {
                 let mut lease = self.lease.take(pool).await?;
-                let answer = insert_postgres(lease.conn()?, &rows, claim, claimant).await;
+                let answer = heard(insert_postgres(lease.conn()?, &rows, claim, claimant)).await;
                 let fresh = self.lease.end(lease, answer)?;
                 if !fresh.is_empty() {
                     self.lease.did();

@@ -91,8 +91,6 @@ pub enum Plans {
 pub struct StoreOptions {
     /// Most connections (Postgres) or readers (SQLite).
     pub max_connections: u32,
-    /// Whether connections are kept however long they idle (Postgres).
-    pub kept: bool,
     /// How long a caller waits for a connection before it hears [`StoreError::Unavailable`].
     pub acquire_timeout: Duration,
     /// When Postgres gives a statement up, so that one that hangs does not hold its connection for ever.
@@ -105,7 +103,6 @@ impl Default for StoreOptions {
     fn default() -> Self {
         Self {
             max_connections: 16,
-            kept: false,
             acquire_timeout: Duration::from_secs(1),
             statement_timeout: postgres::STATEMENT,
             plans: Plans::Any,
@@ -234,6 +231,7 @@ impl Store {
                     &StoreOptions {
                         max_connections: 1,
                         statement_timeout: Duration::ZERO,
+                        acquire_timeout: self.acquire_timeout(),
                         ..StoreOptions::default()
                     },
                 );
@@ -244,6 +242,14 @@ impl Store {
             Self::Sqlite(pools) => SQLITE_MIGRATIONS.run(&pools.writer).await?,
         }
         self.renew_feed_epoch().await
+    }
+
+    /// How long a caller waits for a connection.
+    pub fn acquire_timeout(&self) -> Duration {
+        match self {
+            Self::Postgres(pool) => pool.options().get_acquire_timeout(),
+            Self::Sqlite(pools) => pools.reader.options().get_acquire_timeout(),
+        }
     }
 
     /// Makes all connections that the pool may have, so that nobody else has them.

@@ -11,10 +11,11 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Row as _, Transaction};
 
 use super::{Plans, StoreOptions};
 
@@ -42,6 +43,13 @@ const READS_ONLY: &str = "select current_setting('transaction_read_only') = 'on'
 const LOOKUPS: &str = "select set_config(setting, 'off', false) from unnest(array['enable_seqscan', \
     'enable_bitmapscan', 'enable_hashjoin', 'enable_mergejoin', 'jit']) as setting";
 const FRESH: &str = "select set_config('plan_cache_mode', 'force_custom_plan', false)";
+
+/// Whether a transaction is open: else the statement's own begins with it.
+const IN_TRANSACTION: &str = "select now() <> statement_timestamp()";
+
+/// A `begin` went unanswered for [`SILENCE`]. From then on a connection that comes back is asked whether it has a
+/// transaction open.
+static BEGIN_ABANDONED: AtomicBool = AtomicBool::new(false);
 
 /// What a session begins with.
 #[derive(Debug)]
@@ -79,11 +87,24 @@ impl Session {
         Ok(())
     }
 
-    /// [`Self::renew`], as soon as there is a server.
+    /// [`Self::renew`], as soon as there is a server, unless `conn` speaks again before.
     async fn renew_in_time(&self, conn: &mut PgConnection) {
         while !matches!(tokio::time::timeout(SILENCE, self.renew(conn)).await, Ok(Ok(()))) {
             tokio::time::sleep(IDLE).await;
+            if ping(conn).await.is_ok() {
+                return;
+            }
         }
+    }
+
+    /// Whether `conn`, which comes back, may be given out again.
+    async fn take_back(&self, conn: &mut PgConnection) -> bool {
+        match done(conn).await {
+            Ok(()) => {}
+            Err(error) if is_silence(&error) => self.renew_in_time(conn).await,
+            Err(_) => return false,
+        }
+        !BEGIN_ABANDONED.load(Ordering::Relaxed) || matches!(in_transaction(conn).await, Ok(false))
     }
 }
 
@@ -99,12 +120,13 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
         },
     });
     let (when_taken, when_given_back) = (Arc::clone(&session), Arc::clone(&session));
-    let mut pool = PgPoolOptions::new();
-    if options.kept {
-        pool = pool.idle_timeout(None).max_lifetime(None);
-    }
-    pool.max_connections(options.max_connections)
+    PgPoolOptions::new()
+        .max_connections(options.max_connections)
         .acquire_timeout(options.acquire_timeout)
+        // Connections are kept however long they idle: a role may have no more to spare later, and a pool that closes one
+        // waits, over TLS, until a server says something that may have gone long ago (sqlx 0.9).
+        .idle_timeout(None)
+        .max_lifetime(None)
         .test_before_acquire(false)
         .after_connect(move |conn, _| {
             let session = Arc::clone(&session);
@@ -124,13 +146,7 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
         })
         .after_release(move |conn, _| {
             let session = Arc::clone(&when_given_back);
-            Box::pin(async move {
-                match done(conn).await {
-                    Err(error) if is_silence(&error) => session.renew_in_time(conn).await,
-                    asked => return Ok(asked.is_ok()),
-                }
-                Ok(true)
-            })
+            Box::pin(async move { Ok(session.take_back(conn).await) })
         })
         .connect_lazy_with(connect)
 }
@@ -144,6 +160,13 @@ async fn done(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
     }
 }
 
+async fn in_transaction(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    // One message: of those that a prepared statement takes, only the first begins with the transaction.
+    heard(sqlx::raw_sql(IN_TRANSACTION).fetch_one(conn))
+        .await?
+        .try_get(0)
+}
+
 /// Whether nothing was heard: anything else is heard from the socket, which is closed then.
 fn is_silence(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(error) if error.kind() == ErrorKind::TimedOut)
@@ -151,7 +174,8 @@ fn is_silence(error: &sqlx::Error) -> bool {
 
 /// Begins a transaction, also if nobody waits for it any more: then it is rolled back. A `begin` that is abandoned before
 /// its answer goes back to the pool with the transaction open (sqlx 0.9 counts it when it is answered), and the next one
-/// to write over that connection would be told of a commit that is none.
+/// to write over that connection would be told of a commit that is none. Only silence ends one, and then
+/// [`BEGIN_ABANDONED`] sees to that.
 #[expect(
     clippy::disallowed_methods,
     reason = "it must outlive whoever waits, and has an end of its own"
@@ -161,7 +185,15 @@ pub(super) async fn begin(
     how: &'static str,
 ) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
     let pool = pool.clone();
-    let begun = tokio::spawn(async move { heard(pool.begin_with(how)).await });
+    let begun = tokio::spawn(async move {
+        let mut begun = std::pin::pin!(pool.begin_with(how));
+        tokio::time::timeout(SILENCE, &mut begun)
+            .await
+            .unwrap_or_else(|_| {
+                BEGIN_ABANDONED.store(true, Ordering::Relaxed);
+                Err(timed_out())
+            })
+    });
     begun.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
 }
 

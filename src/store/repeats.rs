@@ -11,7 +11,7 @@ use sqlx::{FromRow, QueryBuilder};
 
 use super::attention::{self, NewAttention};
 use super::rows::{Rows, push_keys};
-use super::{Store, StoreError, Tx, Writer, on_tx};
+use super::{Store, StoreError, Tx, Writer, heard, on_tx};
 use crate::event::{AttentionCode, Event, EventId, Fingerprint};
 
 const EARLIER: &str = "select event_key, id, fingerprint from events where ";
@@ -98,7 +98,7 @@ impl Writer {
         match &self.store {
             Store::Postgres(pool) => {
                 let mut lease = self.lease.take(pool).await?;
-                let answer = query!(lease.conn()?);
+                let answer = heard(async { query!(lease.conn()?) }).await;
                 self.lease.end(lease, answer)?;
                 self.lease.did();
             }
@@ -122,7 +122,7 @@ impl Writer {
         let rows: Vec<EarlierRow> = match &self.store {
             Store::Postgres(pool) => {
                 let mut lease = self.lease.take(pool).await?;
-                let answer = query!(lease.conn()?);
+                let answer = heard(async { query!(lease.conn()?) }).await;
                 let rows = self.lease.end(lease, answer)?;
                 self.lease.did();
                 rows

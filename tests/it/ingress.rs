@@ -14,13 +14,14 @@ use axum::body::Body;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use payhook::config::{Config, Environment};
-use payhook::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
+use payhook::ingress::{Ingress, Quarantine, Recorder};
 use payhook::provider::Registry;
 use payhook::telemetry::Health;
 use payhook::time::{Clock, Timestamp};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use crate::support::listener::patient;
 use crate::support::store::FreshStore;
 use crate::support::traffic;
 
@@ -72,7 +73,7 @@ impl Public {
         let quarantine = Quarantine::start(fresh.store.clone(), &tasks);
         let recorder = Recorder::start(
             fresh.store.clone(),
-            RecorderOptions::new(config.server.ack_deadline, "daemon-1"),
+            patient("daemon-1"),
             quarantine.clone(),
             clock.clone(),
             &tasks,

@@ -244,7 +244,7 @@ on_both_stores! {
         let batch = events(10);
         let answers = running.record_all(&batch).await;
         assert!(answers.iter().all(|answer| *answer == Err(Unrecorded::Unavailable)), "{answers:?}");
-        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
         drop(held);
         // The provider comes again, and is taken, whatever became of the first try.
         until("recorded after all", async || running.recorder.record(Arc::clone(&batch[0])).await.is_ok()).await;

@@ -21,7 +21,7 @@
 use sqlx::{FromRow, PgConnection, PgPool};
 
 use super::Stream;
-use crate::store::{SqlitePools, Store, StoreError, heard};
+use crate::store::{SqlitePools, Store, StoreError, heard, postgres};
 
 const LOCK: &str = "select pg_advisory_xact_lock(716300921101)";
 const LATEST: &str =
@@ -113,7 +113,7 @@ async fn begin_sqlite(pools: &SqlitePools) -> Result<(), StoreError> {
 async fn renew_postgres(pool: &PgPool) -> Result<(), StoreError> {
     let cluster = cluster(pool).await?;
     let (mut tx, latest, stored, own) = heard(async {
-        let mut tx = pool.begin().await?;
+        let mut tx = postgres::begin(pool, "begin").await?;
         sqlx::query(LOCK).execute(&mut *tx).await?;
         let latest: Latest = sqlx::query_as(LATEST).fetch_one(&mut *tx).await?;
         // In this order: what is stored when it is read stands below an id that is taken afterwards. The other way

@@ -15,7 +15,6 @@ async fn few_commits_that_hang_are_left_behind_on_the_server() {
     store.migrate().await.unwrap();
     let recording = store.dedicated(&StoreOptions {
         max_connections: 3,
-        kept: true,
         ..StoreOptions::default()
     });
     let mut by_hand = PgConnection::connect(&postgres.url()).await.unwrap();

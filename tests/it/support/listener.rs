@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use axum::Router;
@@ -27,6 +28,14 @@ pub(crate) struct Listener {
     pub(crate) fresh: FreshStore,
     /// What it takes for the present; [`now`] at first.
     pub(crate) clock: Clock,
+}
+
+/// A machine that stalls is no store that does; tests of one that does say how long they wait.
+pub(crate) fn patient(process: &str) -> RecorderOptions {
+    RecorderOptions {
+        noting: Duration::from_mins(1),
+        ..RecorderOptions::new(Duration::from_mins(1), process)
+    }
 }
 
 /// An answer as it goes over the wire.
@@ -60,7 +69,7 @@ impl Listener {
         let (config, registry) = parsed.unwrap_or_else(|errors| panic!("{errors}"));
         let (tasks, clock) = (TaskTracker::new(), Clock::fixed(now()));
         let quarantine = Quarantine::start(fresh.store.clone(), &tasks);
-        let options = RecorderOptions::new(config.server.ack_deadline, "test");
+        let options = patient("test");
         let recorder = Recorder::start(
             fresh.store.clone(),
             options,

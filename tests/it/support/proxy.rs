@@ -21,20 +21,19 @@ pub(crate) enum Network {
 
 /// Forwards to one address for as long as it lives.
 pub(crate) struct Proxy {
-    /// Where to connect to.
-    pub(crate) addr: SocketAddr,
+    addr: SocketAddr,
     network: watch::Sender<Network>,
     _tasks: JoinSet<()>,
 }
 
 impl Proxy {
-    /// In front of `target` (`host:port`).
-    pub(crate) async fn to(target: &str, network: Network) -> Self {
+    /// In front of the server behind `url`, open.
+    pub(crate) async fn before(url: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let (network, state) = watch::channel(network);
+        let (network, state) = watch::channel(Network::Open);
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, target.to_owned(), state));
+        tasks.spawn(accept(listener, server(url).to_owned(), state));
         Self {
             addr,
             network,
@@ -42,10 +41,21 @@ impl Proxy {
         }
     }
 
+    /// `url` with the proxy in the place of the server.
+    pub(crate) fn instead(&self, url: &str) -> String {
+        url.replacen(server(url), &self.addr.to_string(), 1)
+    }
+
     /// Changes the network, for the connections there are and for those to come.
     pub(crate) fn set(&self, network: Network) {
         self.network.send_replace(network);
     }
+}
+
+/// The server behind `url`, as `host:port`.
+fn server(url: &str) -> &str {
+    let (_, rest) = url.rsplit_once('@').unwrap();
+    rest.split('/').next().unwrap()
 }
 
 async fn accept(listener: TcpListener, target: String, state: watch::Receiver<Network>) {

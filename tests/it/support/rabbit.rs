@@ -100,7 +100,8 @@ impl Rabbit {
             queues: Vec::new(),
         };
         let mut options = BrokerOptions::new(config, vec!["default".to_owned()]);
-        options.confirm_timeout = Duration::from_secs(5);
+        // A machine that stalls is no broker that does; tests of one that does say how long they wait.
+        options.confirm_timeout = Duration::from_secs(30);
         options.assert_every = Duration::from_millis(500);
         options
     }

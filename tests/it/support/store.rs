@@ -5,6 +5,7 @@
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use payhook::store::{Store, StoreOptions, Tx};
@@ -13,6 +14,14 @@ use sqlx::{Connection as _, Executor as _, PgConnection, Row as _, SqliteConnect
 use tempfile::TempDir;
 
 use super::services::database_url;
+
+/// A machine that stalls is no database that does; tests of one that does say how long they wait.
+pub(crate) fn patient() -> StoreOptions {
+    StoreOptions {
+        acquire_timeout: Duration::from_mins(1),
+        ..StoreOptions::default()
+    }
+}
 
 /// A migrated store that nobody else uses.
 pub(crate) struct FreshStore {
@@ -43,7 +52,7 @@ impl FreshStore {
     }
 
     async fn open(url: String, folder: TempDir) -> Self {
-        let store = Store::open(&url, &StoreOptions::default()).await.unwrap();
+        let store = Store::open(&url, &patient()).await.unwrap();
         store.migrate().await.unwrap();
         Self {
             store,
@@ -176,5 +185,5 @@ async fn admin() -> PgConnection {
 fn plain(url: &str) -> SqliteConnectOptions {
     url.parse::<SqliteConnectOptions>()
         .unwrap()
-        .busy_timeout(std::time::Duration::from_secs(5))
+        .busy_timeout(Duration::from_mins(1))
 }
