@@ -192,7 +192,16 @@ async fn the_python_example_counts_each_message_once() {
             command("python3", &["-m", "venv"], &[&venv]),
             command(
                 venv.join("bin/pip").to_str().unwrap(),
-                &["install", "--quiet", "--disable-pip-version-check", "-r"],
+                &[
+                    "install",
+                    "--quiet",
+                    "--disable-pip-version-check",
+                    "--retries",
+                    "10",
+                    "--timeout",
+                    "60",
+                    "-r",
+                ],
                 &[&example("python/requirements.txt")],
             ),
         ]
@@ -220,17 +229,18 @@ async fn the_python_example_counts_each_message_once() {
 async fn the_node_example_counts_each_message_once() {
     let folder = installed("node", &["package.json", "package-lock.json"], |folder| {
         let mut install = command("npm", &["ci", "--no-audit", "--no-fund", "--silent"], &[]);
-        install.current_dir(folder);
+        install.args(["--fetch-retries", "5"]).current_dir(folder);
         vec![install]
     });
     // A module is looked for beside the file that imports it.
-    let script = folder.join("consumer.mjs");
-    fs::copy(example("node/consumer.mjs"), &script).unwrap();
+    let script = tempfile::Builder::new().suffix(".mjs").tempfile_in(&folder);
+    let script = script.unwrap();
+    fs::copy(example("node/consumer.mjs"), script.path()).unwrap();
     FreshStore::with_postgres(|fresh| async move {
         play(&|work, amqp_url, queue| {
             let mut command = Command::new("node");
             command
-                .arg(&script)
+                .arg(script.path())
                 .env("DATABASE_URL", &fresh.url)
                 .env("WORK", work);
             Consumer::start(command, amqp_url, queue)

@@ -21,6 +21,7 @@ fn daemon(fresh: &FreshStore) -> Daemon {
         broker: "embedded",
         prefix: "payhook",
         broker_more: "",
+        patient: true,
     });
     let own = fs::read_to_string(daemon.config()).unwrap();
     // The samples' configuration has the daemon's own name, and its key files lie beside it.

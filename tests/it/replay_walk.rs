@@ -1,5 +1,7 @@
 //! How a replay finds what it sends: bounded looks, whatever the filter, by the index of one merchant's events.
 
+use std::time::{Duration, Instant};
+
 use payhook::replay::Driver;
 use payhook::store::replays::{Place, ReplayFilter, WINDOW, What};
 
@@ -27,6 +29,19 @@ fn payments() -> ReplayFilter {
         kind: Some("payment.succeeded".to_owned()),
         ..ReplayFilter::default()
     }
+}
+
+/// Asks again, twice at most, what took over a second: the limits are of two and three, and a machine that stalls is no
+/// table that is too large.
+async fn unstalled<T>(ask: impl AsyncFn() -> T) -> T {
+    for _ in 0..2 {
+        let began = Instant::now();
+        let answer = ask().await;
+        if began.elapsed() < Duration::from_secs(1) {
+            return answer;
+        }
+    }
+    ask().await
 }
 
 on_both_stores! {
@@ -79,10 +94,12 @@ on_both_stores! {
             (counted.groups.iter().map(|group| group.found).sum::<i64>(), counted.at_least)
         };
         assert_eq!(count(25_000).await, (25_000, true));
-        assert_eq!(count(50_000).await, (30_001, false));
+        assert_eq!(unstalled(async || count(50_000).await).await, (30_001, false));
         let replays = over(&fresh, &[]);
         let rules = replays.rules(None).unwrap();
-        let plan = replays.plan(What::Events, "default", &payments(), &rules).await.unwrap();
+        let filter = payments();
+        let plan = async || replays.plan(What::Events, "default", &filter, &rules).await.unwrap();
+        let plan = unstalled(plan).await;
         assert_eq!((plan.matched, plan.matched_at_least, plan.examined), (1, false, 1), "the sample is searched for");
     }
 

@@ -439,6 +439,7 @@ async fn a_kill_in_the_middle_of_a_replay_costs_nothing_without_services() {
             broker: "embedded",
             prefix: "payhook",
             broker_more: "",
+            patient: true,
         });
         daemon.start().await;
         let all = i64::try_from(count()).unwrap();
@@ -463,6 +464,7 @@ async fn a_kill_in_the_middle_of_a_replay_costs_nothing_with_postgres_and_rabbit
                 broker: &amqp_url(),
                 prefix: &rabbit.prefix,
                 broker_more: "",
+                patient: true,
             });
             daemon.start().await;
             let apply = rabbit.name("apply");

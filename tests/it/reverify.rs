@@ -19,6 +19,7 @@ fn daemon(fresh: &FreshStore) -> Daemon {
         broker: "embedded",
         prefix: "payhook",
         broker_more: "",
+        patient: true,
     });
     let config = fs::read_to_string(daemon.config()).unwrap();
     let shared = keys().join("wechatpay_public.pem").display().to_string();

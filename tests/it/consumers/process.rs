@@ -1,6 +1,6 @@
 //! A consumer example as a process: installed once, started, read line by line, stopped as systemd would.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,8 @@ use super::example;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Runs the commands that install an example's packages into `target/consumers/{language}`, unless the files
-/// that name the packages are still those of the last time. Gives that folder.
+/// that name the packages are still those of the last time. Gives that folder. Another run of the tests at the same
+/// moment waits for the one that installs.
 pub(super) fn installed(
     language: &str,
     names: &[&str],
@@ -30,6 +31,9 @@ pub(super) fn installed(
         .collect();
     let stamp = folder.join("installed");
     let wanted = wanted.join("\n");
+    fs::create_dir_all(target.join("consumers")).unwrap();
+    let turn = File::create(folder.with_added_extension("lock")).unwrap();
+    turn.lock().unwrap();
     if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
         return folder;
     }

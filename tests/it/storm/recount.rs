@@ -202,6 +202,7 @@ async fn orders_and_ledger_equal_a_recount_of_the_raw_notifications() {
             broker: &url,
             prefix: &prefix,
             broker_more: &more,
+            patient: false,
         };
         // Two that do everything, and a third worker.
         let mut daemons = Vec::new();

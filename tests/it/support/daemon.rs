@@ -34,6 +34,9 @@ pub(crate) struct Setup<'a> {
     pub(crate) prefix: &'a str,
     /// More lines of `[broker]`, such as `queues`.
     pub(crate) broker_more: &'a str,
+    /// Answers late rather than not at all: a machine that stalls is no store that does. Where everything is sent again
+    /// until it is acked the deadlines are as they come.
+    pub(crate) patient: bool,
 }
 
 impl Default for Setup<'_> {
@@ -44,6 +47,7 @@ impl Default for Setup<'_> {
             broker: "embedded",
             prefix: "payhook",
             broker_more: "",
+            patient: true,
         }
     }
 }
@@ -62,14 +66,21 @@ impl Daemon {
             broker_more,
             ..
         } = setup;
+        let (answers, connects) = if setup.patient {
+            ("ack_deadline = \"60s\"", "acquire_timeout = \"30s\"")
+        } else {
+            ("", "")
+        };
         let config = format!(
             r#"
 [server]
 notify_addr = "127.0.0.1:{notify_port}"
 admin_addr = "127.0.0.1:{admin_port}"
+{answers}
 
 [store]
 url = "{store}"
+{connects}
 
 [broker]
 url = "{broker}"
