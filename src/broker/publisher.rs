@@ -168,8 +168,10 @@ impl Publisher {
         let mut assert = tokio::time::interval(self.assert_every);
         assert.set_missed_tick_behavior(MissedTickBehavior::Delay);
         assert.reset();
-        self.link.send_replace(Link::Up);
+        // What was sent alone may have been what the broker blocked the connection at.
         let mut blocked = connection.status().blocked();
+        self.link
+            .send_replace(if blocked { Link::Blocked } else { Link::Up });
         loop {
             tokio::select! {
                 biased;
@@ -248,7 +250,11 @@ impl Publisher {
             let topology = Arc::clone(&self.topology);
             match send(channel.clone(), topology, message, reply, self.confirm_timeout).await {
                 Sent::Answered => {}
-                Sent::TimedOut => return Err(BrokerError::Timeout(self.confirm_timeout)),
+                Sent::TimedOut => {
+                    // Nothing speaks against those who wait behind it, nor for waiting with them.
+                    self.suspects.clear();
+                    return Err(BrokerError::Timeout(self.confirm_timeout));
+                }
                 Sent::Broken(error) => return Err(error.into()),
                 Sent::Bystander(_, reply, error) => {
                     answer(reply, Published::Failed);

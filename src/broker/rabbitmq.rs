@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use lapin::uri::AMQPUri;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -18,9 +17,6 @@ use super::declare::Asserter;
 use super::publisher::{Command, Publisher, WINDOW};
 use super::{BrokerError, BrokerOptions, Mismatch, Outgoing, Published, Subscription, Topology};
 use crate::store::Store;
-
-/// Longer than RabbitMQ 3.10 waits for a quorum queue's leader.
-const ASK_AGAIN: Duration = Duration::from_millis(300);
 
 /// What the publishing connection is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,18 +116,9 @@ impl Rabbitmq {
         }
     }
 
-    /// How many messages wait for the workers; `None` when the broker cannot say.
+    /// How many messages wait for the workers; `None` when the broker cannot say. RabbitMQ also says 0 when the leader of
+    /// a quorum queue is too busy to be asked.
     pub async fn apply_backlog(&self) -> Option<u32> {
-        let waiting = self.ask_backlog().await?;
-        if waiting > 0 {
-            return Some(waiting);
-        }
-        // RabbitMQ also says none when the leader of a quorum queue is too busy to be asked.
-        tokio::time::sleep(ASK_AGAIN).await;
-        self.ask_backlog().await
-    }
-
-    async fn ask_backlog(&self) -> Option<u32> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Backlog(reply)).await.ok()?;
         answer.await.ok().flatten()

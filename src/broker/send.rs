@@ -64,12 +64,8 @@ pub(super) async fn send(
         Ok(Ok(Confirmation::Ack(None))) => Published::Routed,
         Ok(Ok(Confirmation::Ack(Some(_)))) => Published::Unrouted,
         Ok(Ok(Confirmation::Nack(_) | Confirmation::NotRequested)) => Published::Failed,
-        Ok(Err(error)) if reply_code(&error).is_some_and(|code| OVER_ONE_MESSAGE.contains(&code)) => {
-            return Sent::Suspect(message, reply, error);
-        }
-        Ok(Err(error)) if matches!(error.kind(), ErrorKind::InvalidChannelState(..)) => {
-            return Sent::Bystander(message, reply, error);
-        }
+        Ok(Err(error)) if is_over_one_message(&error) => return Sent::Suspect(message, reply, error),
+        Ok(Err(error)) if came_too_late(&error) => return Sent::Bystander(message, reply, error),
         Ok(Err(error)) => {
             answer(reply, Published::Failed);
             return Sent::Broken(error);
@@ -81,6 +77,15 @@ pub(super) async fn send(
     };
     answer(reply, fate);
     Sent::Answered
+}
+
+fn is_over_one_message(error: &lapin::Error) -> bool {
+    reply_code(error).is_some_and(|code| OVER_ONE_MESSAGE.contains(&code))
+}
+
+/// Whether the channel was closing already, for a reason that others were told.
+fn came_too_late(error: &lapin::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidChannelState(..))
 }
 
 /// Exchange, routing key and properties; an error: AMQP cannot carry one of them.
@@ -103,4 +108,33 @@ fn address(
         .with_timestamp(u64::try_from(message.at.secs()).unwrap_or_default())
         .with_app_id(short("payhook")?);
     Ok((exchange, routing_key, properties))
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::ChannelState;
+    use lapin::protocol::{AMQPError, AMQPHardError, AMQPSoftError};
+
+    use super::*;
+
+    #[test]
+    fn what_closed_the_channel_is_told_from_what_came_to_it() {
+        let protocol = |error: AMQPError| lapin::Error::from(ErrorKind::ProtocolError(error));
+        let soft = |kind: AMQPSoftError| protocol(AMQPError::new(kind.into(), "".into()));
+        let too_large = soft(AMQPSoftError::PRECONDITIONFAILED);
+        let not_ours = soft(AMQPSoftError::ACCESSREFUSED);
+        let no_exchange = soft(AMQPSoftError::NOTFOUND);
+        let no_channel = protocol(AMQPError::new(AMQPHardError::CHANNELERROR.into(), "".into()));
+        let closing = lapin::Error::from(ErrorKind::InvalidChannelState(
+            ChannelState::Closing,
+            "basic.publish",
+        ));
+        let told = [&too_large, &not_ours, &no_exchange, &no_channel, &closing]
+            .map(|error| (is_over_one_message(error), came_too_late(error)));
+        let over_one = (true, false);
+        assert_eq!(
+            told,
+            [over_one, over_one, (false, false), (false, false), (false, true)]
+        );
+    }
 }

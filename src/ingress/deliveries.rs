@@ -3,16 +3,15 @@
 //! The notes have a queue and a connection of their own, beside the [settler](super::settler): the next repeats are
 //! told apart while these are noted, and nobody waits for a note longer than [`NOTING`].
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::recorder::{Waiting, cause, in_time};
-use crate::event::{Event, EventId};
-use crate::store::{Recorded, Store, Writer};
+use super::recorder::{Waiting, cause, in_their_time, in_time};
+use crate::event::EventId;
+use crate::store::{Delivery, Recorded, Store, Writer};
 
-/// How long a duplicate waits for its note, unless somebody says otherwise.
+/// How long a duplicate waits for its note, unless somebody says otherwise; never longer than a quarter of its time.
 pub(super) const NOTING: Duration = Duration::from_millis(500);
 
 /// What came, and the stored event that it is.
@@ -45,24 +44,35 @@ impl Deliveries {
     /// Until the settler is gone and all are answered.
     pub(super) async fn run(self, mut found: mpsc::Receiver<Duplicate>) {
         let mut writer = self.store.writer();
-        let mut batch = Vec::new();
-        while found.recv_many(&mut batch, self.batch).await > 0 {
-            let again: Vec<(EventId, Arc<Event>)> = batch
+        let mut taken = Vec::new();
+        while found.recv_many(&mut taken, self.batch).await > 0 {
+            let batch = in_their_time(std::mem::take(&mut taken), |duplicate| &duplicate.waiting);
+            if batch.is_empty() {
+                continue;
+            }
+            let again: Vec<Delivery> = batch
                 .iter()
-                .map(|duplicate| (duplicate.of.clone(), Arc::clone(&duplicate.waiting.event)))
+                .map(|duplicate| Delivery::of(&duplicate.of, &duplicate.waiting.event))
                 .collect();
             let mut noting = std::pin::pin!(self.note(&again, &mut writer));
-            let mut over = tokio::time::timeout(self.noting, &mut noting).await.is_ok();
-            batch.drain(..).for_each(Duplicate::tell);
-            // A connection may take longer to make. Who comes meanwhile is a duplicate all the same.
+            let mut noted = tokio::time::timeout(self.noting, &mut noting).await.ok();
+            batch.into_iter().for_each(Duplicate::tell);
+            // Making a connection takes its time. Who comes meanwhile is a duplicate all the same, and so is who waits
+            // where nothing can be noted: one after the other they would wait too long.
             let mut unnoted = 0_u32;
-            while !over {
+            let mut tell = |duplicate: Duplicate| {
+                unnoted = unnoted.saturating_add(1);
+                duplicate.tell();
+            };
+            while noted.is_none() {
                 tokio::select! {
-                    () = &mut noting => over = true,
-                    Some(duplicate) = found.recv() => {
-                        unnoted = unnoted.saturating_add(1);
-                        duplicate.tell();
-                    }
+                    over = &mut noting => noted = Some(over),
+                    Some(duplicate) = found.recv() => tell(duplicate),
+                }
+            }
+            if noted == Some(false) {
+                while let Ok(duplicate) = found.try_recv() {
+                    tell(duplicate);
                 }
             }
             warn_unnoted(unnoted);
@@ -70,10 +80,13 @@ impl Deliveries {
         writer.rest();
     }
 
-    async fn note(&self, again: &[(EventId, Arc<Event>)], writer: &mut Writer) {
-        if let Err(error) = in_time(self.ack_deadline, writer.note_deliveries(again)).await {
-            tracing::warn!(events = again.len(), %error, cause = cause(&error), "it is not noted that they came again");
+    /// Whether it could be noted.
+    async fn note(&self, again: &[Delivery], writer: &mut Writer) -> bool {
+        let noted = in_time(self.ack_deadline, writer.note_deliveries(again)).await;
+        if let Err(error) = &noted {
+            tracing::warn!(events = again.len(), %error, cause = cause(error), "it is not noted that they came again");
         }
+        noted.is_ok()
     }
 }
 
@@ -82,7 +95,7 @@ pub(super) fn warn_unnoted(events: u32) {
     if events > 0 {
         tracing::warn!(
             events,
-            "duplicates come faster than they are noted: it is not noted that these came again"
+            "duplicates come faster than they can be noted: it is not noted that these came again"
         );
     }
 }

@@ -200,12 +200,13 @@ impl Recorder {
             unrecordable: Arc::clone(&unrecordable),
         };
         tasks.spawn(keeper.run(found));
+        let noting = options.noting.min(ack_deadline.div_f64(4.0));
         let (duplicates, noted) = mpsc::channel(options.room);
         let deliveries = Deliveries {
             // Given up by the server a little earlier, so that it is heard to.
-            store: one(options.noting.mul_f64(0.8)),
+            store: one(noting.mul_f64(0.8)),
             batch: options.batch,
-            noting: options.noting,
+            noting,
             ack_deadline,
         };
         tasks.spawn(deliveries.run(noted));

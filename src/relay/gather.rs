@@ -43,6 +43,8 @@ pub(super) struct Gatherer {
     look_at: Instant,
     /// When to ask next for events that have not ended.
     again_at: Instant,
+    /// The workers' queue seemed empty when it was asked last.
+    seen_empty: bool,
 }
 
 impl Gatherer {
@@ -67,6 +69,7 @@ impl Gatherer {
             again_backlog: options.again_backlog,
             look_at: Instant::now(),
             again_at: Instant::now(),
+            seen_empty: false,
         }
     }
 
@@ -152,11 +155,16 @@ impl Gatherer {
     }
 
     /// Events that were published and have not ended in time, unless the workers are only behind.
-    async fn unfinished(&self) -> Result<Option<Batch>, StoreError> {
+    async fn unfinished(&mut self) -> Result<Option<Batch>, StoreError> {
         if !self.store.has_unfinished_due().await? {
             return Ok(None);
         }
         let waiting = self.broker.apply_backlog().await;
+        let was_empty = std::mem::replace(&mut self.seen_empty, waiting == Some(0));
+        // A broker that is too busy to look says that nothing waits, too: it is asked twice, a round apart.
+        if waiting == Some(0) && !was_empty {
+            return Ok(None);
+        }
         if waiting.is_none_or(|waiting| waiting > self.again_backlog) {
             return Ok(None);
         }

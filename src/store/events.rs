@@ -14,7 +14,7 @@ use sqlx::{PgConnection, QueryBuilder, Sqlite};
 
 use super::lease::KeptLease;
 use super::outbox::CLAIM;
-use super::{Repeat, Store, StoreError, Tx, heard};
+use super::{Delivery, Repeat, Store, StoreError, Tx, heard};
 use crate::crash;
 use crate::event::{Event, EventId, Money};
 use crate::time::micros;
@@ -106,7 +106,7 @@ impl Store {
         for (repeat, event) in std::iter::zip(compared, repeats) {
             settled.push(match repeat {
                 Repeat::Duplicate(event_id) => {
-                    duplicates.push((event_id.clone(), event));
+                    duplicates.push(Delivery::of(&event_id, &event));
                     Recorded::Duplicate { event_id }
                 }
                 Repeat::Conflict(event_id) => {

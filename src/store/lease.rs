@@ -13,7 +13,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, PgPool, Postgres};
 use tokio::time::Instant;
 
-use super::postgres::{IDLE, ping};
+use super::postgres::{IDLE, is_silence, ping};
 
 /// So many statements are abandoned one after the other before there are pauses.
 const FREE: u32 = 8;
@@ -106,9 +106,10 @@ impl KeptLease {
         Ok(lease)
     }
 
-    /// Keeps `lease` if its statement was done; else the pool judges it, if the server has answered.
+    /// Keeps `lease` if its statement was done; else the pool judges it, if the server has answered. One that has not is
+    /// one that was abandoned.
     pub(super) fn end<T>(&mut self, lease: Lease, answer: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
-        self.out = false;
+        self.out = matches!(&answer, Err(error) if is_silence(error));
         if answer.is_ok() {
             self.kept = Some((lease, Instant::now()));
             return answer;

@@ -64,7 +64,7 @@ pub use events::{Recorded, Writer};
 pub use inspect::{Inspection, inspect};
 pub use order_list::OrderFilter;
 pub use quarantine_list::{Kept, QuarantineFilter, QuarantineView};
-pub use repeats::Repeat;
+pub use repeats::{Delivery, Repeat};
 pub use schema::Schema;
 
 use crate::time::Timestamp;

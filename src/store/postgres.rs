@@ -168,7 +168,7 @@ async fn in_transaction(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
 }
 
 /// Whether nothing was heard: anything else is heard from the socket, which is closed then.
-fn is_silence(error: &sqlx::Error) -> bool {
+pub(super) fn is_silence(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(error) if error.kind() == ErrorKind::TimedOut)
 }
 

@@ -13,6 +13,7 @@ use super::attention::{self, NewAttention};
 use super::rows::{Rows, push_keys};
 use super::{Store, StoreError, Tx, Writer, heard, on_tx};
 use crate::event::{AttentionCode, Event, EventId, Fingerprint};
+use crate::time::Timestamp;
 
 const EARLIER: &str = "select event_key, id, fingerprint from events where ";
 
@@ -49,6 +50,28 @@ pub enum Repeat {
     Gone,
 }
 
+/// That an event came again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Which one.
+    pub event_id: EventId,
+    /// When.
+    pub received_at: Timestamp,
+    /// From where.
+    pub remote_addr: Option<String>,
+}
+
+impl Delivery {
+    /// `again` is the stored event `of`.
+    pub fn of(of: &EventId, again: &Event) -> Self {
+        Self {
+            event_id: of.clone(),
+            received_at: again.received_at,
+            remote_addr: again.remote_addr.map(|addr| addr.to_string()),
+        }
+    }
+}
+
 impl Writer {
     /// Says what each of `repeats` is a repeat of.
     pub async fn compare_repeats(&mut self, repeats: &[Arc<Event>]) -> Result<Vec<Repeat>, StoreError> {
@@ -73,20 +96,15 @@ impl Writer {
         Ok(compared)
     }
 
-    /// Notes that each of `duplicates` came again.
-    pub async fn note_deliveries(&mut self, duplicates: &[(EventId, Arc<Event>)]) -> Result<(), StoreError> {
-        if duplicates.is_empty() {
+    /// Notes that events came again.
+    pub async fn note_deliveries(&mut self, again: &[Delivery]) -> Result<(), StoreError> {
+        if again.is_empty() {
             return Ok(());
         }
-        let senders: Vec<Option<String>> = duplicates
-            .iter()
-            .map(|(_, event)| event.remote_addr.map(|addr| addr.to_string()))
-            .collect();
-        let again: Vec<_> = std::iter::zip(duplicates, &senders).collect();
-        let rows = Rows::of(&again)
-            .text(|((event_id, _), _)| event_id.as_str())
-            .int(|((_, event), _)| event.received_at.micros())
-            .text(|(_, sender)| sender.as_deref());
+        let rows = Rows::of(again)
+            .text(|delivery| delivery.event_id.as_str())
+            .int(|delivery| delivery.received_at.micros())
+            .text(|delivery| delivery.remote_addr.as_deref());
         macro_rules! query {
             ($conn:expr) => {{
                 let mut sql = QueryBuilder::new(DELIVERIES);

@@ -317,6 +317,15 @@ async fn a_lock_on_the_notes_of_what_came_twice_keeps_nobody_waiting() {
             );
             assert_eq!((fresh, again), (Ok(Recorded::Fresh), duplicate.clone()));
         }
+        // Nor does one of many wait for the notes of all the others.
+        let one_by_one = RecorderOptions {
+            batch: 1,
+            ..RecorderOptions::new(Duration::from_secs(10), "daemon-2")
+        };
+        let others = start(&fresh.store, one_by_one);
+        let copies: Vec<_> = (0..100).map(|_| Arc::new(event("1", b"content 1"))).collect();
+        let answers = others.record_all(&copies).await;
+        assert!(answers.iter().all(|answer| *answer == duplicate), "{answers:?}");
         drop(held);
         let until = Instant::now() + PATIENCE;
         while fresh.number("select count(*) from deliveries").await == 0 {

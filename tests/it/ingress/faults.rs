@@ -86,15 +86,19 @@ impl Daemon {
         }
     }
 
+    /// At once, by what is quickest of three: a machine that stalls does not make all of them late.
     async fn says_unavailable(&self) {
-        let (status, retry_after, body, took) = self.send().await;
-        assert_eq!(
-            (status, body.as_str()),
-            (503, r#"{"code":"FAIL","message":"unavailable"}"#)
-        );
-        assert_eq!(retry_after.as_deref(), Some("5"));
-        // The server alone would take 30 s.
-        assert!(took < Duration::from_secs(20), "{took:?}");
+        let mut quickest = Duration::MAX;
+        for _ in 0..3 {
+            let (status, retry_after, body, took) = self.send().await;
+            assert_eq!(
+                (status, body.as_str()),
+                (503, r#"{"code":"FAIL","message":"unavailable"}"#)
+            );
+            assert_eq!(retry_after.as_deref(), Some("5"));
+            quickest = quickest.min(took);
+        }
+        assert!(quickest < Duration::from_secs(3), "{quickest:?}");
     }
 }
 
@@ -106,9 +110,7 @@ async fn a_cut_or_silent_network_means_503_and_an_open_one_acks() {
         daemon.acks().await;
         for broken in [Network::Cut, Network::Silent, Network::Cut] {
             proxy.set(broken);
-            for _ in 0..3 {
-                daemon.says_unavailable().await;
-            }
+            daemon.says_unavailable().await;
             daemon.says_unready().await;
             proxy.set(Network::Open);
             daemon.acks().await;
@@ -154,15 +156,15 @@ async fn of_too_few_connections_the_first_takes_notifications() {
         let (_, rest) = fresh.url.rsplit_once('@').unwrap();
         let daemon = start(&format!("postgres://{role}:few@{rest}")).await;
         // Longer than an answer about readiness is believed.
-        let end = Instant::now() + Duration::from_secs(3);
-        while Instant::now() < end {
-            daemon.acks().await;
-            until("what comes again, too", async || {
-                daemon.send_number(0).await.0 == 200
-            })
-            .await;
-            until("ready", async || daemon.is_ready().await).await;
+        let (end, mut asked, mut refused) = (Instant::now() + Duration::from_secs(3), 0, 0);
+        while Instant::now() < end || asked < 90 {
+            asked += 3;
+            refused += i32::from(daemon.send().await.0 != 200);
+            refused += i32::from(daemon.send_number(0).await.0 != 200);
+            refused += i32::from(!daemon.is_ready().await);
         }
+        // A machine that stalls is late for one or two.
+        assert!(refused <= 3, "{refused} of {asked}");
         // Not even one, and then enough.
         fresh
             .by_hand(&format!("alter role {role} connection limit 0"))
