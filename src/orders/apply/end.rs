@@ -149,6 +149,11 @@ impl Book {
         let ended = event_id
             .and_then(|id| self.ended.get(id.as_str()))
             .map(String::as_str);
+        if ended == Some(Outcome::Attention.as_str()) {
+            let over = input.refused_no_more();
+            let why = "it was read anew, and is not refused any more";
+            self.writes.resolved.extend(over.map(|item| (item, why)));
+        }
         let repeated = parts.iter().all(|part| !part.moved)
             && ended.is_some_and(|ended| {
                 ended == outcome.as_str()

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::book::Concern;
 use super::{Item, OwnFact};
 use crate::event::{AttentionCode, Event, EventId, Fact, FactKind, Identity, ProviderName};
 use crate::store::facts::FactKey;
@@ -21,6 +22,8 @@ pub(super) struct Input {
     pub(super) provider: String,
     pub(super) account: Option<String>,
     pub(super) event_id: Option<EventId>,
+    /// The event's key, which its refusals go by.
+    pub(super) event_key: Option<String>,
     pub(super) facts: Vec<Fact>,
     /// (trade id, order id): what the signed part teaches.
     pub(super) links: Vec<(String, String)>,
@@ -31,6 +34,13 @@ pub(super) struct Input {
     /// The trade it speaks of, of several the first.
     pub(super) trade: Option<String>,
 }
+
+/// What an event may be refused for, by the account or the version that read it.
+const REFUSALS: [AttentionCode; 3] = [
+    AttentionCode::IdentityMismatch,
+    AttentionCode::EventUnreadable,
+    AttentionCode::AmountUnreadable,
+];
 
 /// Why an event is not applied but shown to a human.
 #[derive(Debug)]
@@ -89,6 +99,7 @@ impl Input {
             provider: event.provider.as_str().to_owned(),
             account: Some(event.account.clone()),
             event_id: Some(event.id.clone()),
+            event_key: Some(key.to_owned()),
             facts: reading.facts.clone(),
             links: Vec::new(),
             names: reading
@@ -143,12 +154,19 @@ impl Input {
             provider: provider.to_owned(),
             account: None,
             event_id: None,
+            event_key: None,
             names: fact.order_id.iter().cloned().collect(),
             trade: fact.trade_id.clone(),
             facts: vec![fact],
             links: Vec::new(),
             refusal: None,
         }
+    }
+
+    /// The items that an earlier refusal of this event may have raised, if it is not refused now.
+    pub(super) fn refused_no_more(&self) -> impl Iterator<Item = Concern> {
+        let key = self.event_key.iter().filter(|_| self.refusal.is_none());
+        key.flat_map(|key| REFUSALS.map(|code| (self.merchant.clone(), code.as_str(), key.clone())))
     }
 
     /// Whether it registers an order.

@@ -240,6 +240,7 @@ pub(super) fn again(input: &Input) -> Input {
         provider: input.provider.clone(),
         account: input.account.clone(),
         event_id: input.event_id.clone(),
+        event_key: input.event_key.clone(),
         facts: input.facts.clone(),
         links: input.links.clone(),
         names: input.names.clone(),

@@ -46,6 +46,7 @@ pub(super) fn event(id: &str, provider: &str, order: Option<&str>, facts: Vec<Fa
         provider: provider.to_owned(),
         account: Some("shop".to_owned()),
         event_id: Some(EventId::from_text(id)),
+        event_key: Some(format!("key of {id}")),
         names: order.iter().map(|order| (*order).to_owned()).collect(),
         facts,
         links,

@@ -542,6 +542,19 @@ fn what_is_refused_is_shown_and_moves_nothing() {
         (sim.status(), sim.totals(), sim.raised()),
         ("processing", (0, 0, 0), vec!["identity_mismatch"])
     );
+    // The account was corrected, and the event replayed.
+    assert!(sim.book.writes.resolved.is_empty());
+    sim.one(ali("1", vec![paid("T", cny(100))]));
+    let settled = sim
+        .book
+        .writes
+        .resolved
+        .iter()
+        .map(|((_, code, source), _)| (*code, source.as_str()));
+    assert!(settled.eq(
+        ["identity_mismatch", "event_unreadable", "amount_unreadable"].map(|code| (code, "key of 1"))
+    ));
+    assert_eq!((sim.status(), sim.totals()), ("paid", (100, 0, 0)));
 }
 
 #[test]
