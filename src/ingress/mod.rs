@@ -51,7 +51,10 @@ pub struct Ingress {
     pub health: Arc<Health>,
     /// Which keys verified what came last; somebody must write it ([`KeyUses::run`]).
     pub key_uses: KeyUses,
+    /// Being stored.
     in_flight: Arc<Semaphore>,
+    /// Being read, of those that are not small: a quarter of the former.
+    large: Arc<Semaphore>,
     /// Of the log's lines about paths that no account has.
     strays: Arc<Restraint>,
 }
@@ -73,6 +76,7 @@ impl Ingress {
             recorder,
             quarantine,
             in_flight: Arc::new(Semaphore::new(server.max_in_flight)),
+            large: Arc::new(Semaphore::new(server.max_in_flight.div_ceil(4))),
             server: Arc::new(server),
             clock,
             health,

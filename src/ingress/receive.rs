@@ -15,7 +15,8 @@ use http::Method;
 use metrics::{Counter, counter};
 use tokio::time::Instant;
 
-use super::{Ingress, Unrecorded, body, origin, reply};
+use super::body::{self, NoBody};
+use super::{Ingress, Unrecorded, origin, reply};
 use crate::crash;
 use crate::event::{Notification, ProviderName, text};
 use crate::provider::{Reason, Refusal, Registered, Verdict, Verified};
@@ -84,18 +85,24 @@ impl Ingress {
     async fn answer(&self, account: &Arc<Registered>, request: Request) -> Response {
         let received_at = self.clock.now();
         let (head, request_body) = request.into_parts();
-        let permit = self.in_flight.try_acquire();
-        if permit.is_err() || self.health.is_draining() {
+        let unavailable = |body: &[u8]| {
             account.meters.count("unavailable", "none");
-            return reply::verdict(account, Verdict::Unavailable, reply::unread(&head.headers));
+            reply::verdict(account, Verdict::Unavailable, body)
+        };
+        if self.health.is_draining() {
+            return unavailable(reply::unread(&head.headers));
         }
         let body = match self.body(request_body).await {
             Ok(body) => body,
+            Err(NoBody::NoRoom) => return unavailable(reply::unread(&head.headers)),
             Err(why) => {
                 tracing::info!(provider = %account.provider, account = account.account, ?why, "no body");
                 account.meters.count("refused", "no_body");
                 return reply::no_body(why);
             }
+        };
+        let Ok(_place) = self.in_flight.try_acquire() else {
+            return unavailable(&body);
         };
         let peer = head.extensions.get::<SocketAddr>().map(SocketAddr::ip);
         let notification = Notification {
@@ -113,8 +120,8 @@ impl Ingress {
         reply::verdict(account, verdict, &notification.body)
     }
 
-    async fn body(&self, body: Body) -> Result<bytes::Bytes, body::NoBody> {
-        body::read(body, self.server.max_body, self.server.body_timeout).await
+    async fn body(&self, body: Body) -> Result<bytes::Bytes, NoBody> {
+        body::read(body, self.server.max_body, self.server.body_timeout, &self.large).await
     }
 
     async fn record(

@@ -62,6 +62,7 @@ pub(super) fn no_body(why: NoBody) -> Response {
         NoBody::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         NoBody::TooSlow => StatusCode::REQUEST_TIMEOUT,
         NoBody::Broken => StatusCode::BAD_REQUEST,
+        NoBody::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
     });
     response
         .headers_mut()

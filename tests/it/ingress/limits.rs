@@ -9,6 +9,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::support::rabbit::until;
+use crate::support::traffic::{Happening, Sender, Signers, Telling};
 
 /// Longer than anything takes that is not meant to hang.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -178,20 +180,76 @@ async fn slow_heads_slow_bodies_and_idle_connections_end() {
 }
 
 #[tokio::test]
-async fn one_more_than_may_be_in_flight_hears_503_in_its_provider_s_form() {
+async fn one_more_than_may_be_stored_hears_503_in_its_provider_s_form() {
+    on_sqlite(|fresh| async move {
+        let public = Public::with(&fresh, "[server]\nmax_in_flight = 1");
+        let telling = Telling {
+            sender: Sender::Stripe,
+            order_id: "O-1".to_owned(),
+            trade_id: "pi_1".to_owned(),
+            amount: 8888,
+            number: 1,
+            happening: Happening::Paid,
+        };
+        let genuine = Signers::new().sign(&telling, now());
+        let held = fresh.store.begin().await.unwrap();
+        let mut stored = std::pin::pin!(public.post(&genuine));
+        let refused = async {
+            loop {
+                let other = Request::post("/notify/alipay/load")
+                    .body(Body::from("x=1"))
+                    .unwrap();
+                let answer = public.ask(other).await;
+                if answer.status == StatusCode::SERVICE_UNAVAILABLE {
+                    return answer;
+                }
+            }
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = &mut stored => panic!("{:?} while nothing can be written", answer.status),
+            answer = tokio::time::timeout(PATIENCE, refused) => answer.unwrap(),
+        };
+        assert_eq!(answer.body, b"fail");
+        assert!(answer.header("retry-after").is_some());
+        drop(held);
+        assert_eq!(stored.await.status, StatusCode::OK);
+        assert_eq!(
+            public.ask(request_of(5)).await.status,
+            StatusCode::UNAUTHORIZED,
+            "the place is free again"
+        );
+    })
+    .await;
+}
+
+/// Somebody who sends byte after byte keeps nobody out.
+#[tokio::test]
+async fn slow_bodies_take_no_place_of_others_until_they_are_large() {
     on_sqlite(|fresh| async move {
         let public = Public::with(&fresh, "[server]\nmax_in_flight = 1");
         let served = serve(&public, options()).await;
-        let mut first = TcpStream::connect(served.addr).await.unwrap();
-        first.write_all(b"POST /notify/stripe/load HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\n").await.unwrap();
-        // The server asks for the body: the request is being read, and holds its place.
-        assert_eq!(status(&mut first).await, "HTTP/1.1 100 Continue");
-        let answer = public.ask(Request::post("/notify/alipay/load").body(Body::from("x=1")).unwrap()).await;
-        assert_eq!((answer.status, answer.body.as_slice()), (StatusCode::SERVICE_UNAVAILABLE, b"fail".as_slice()));
-        assert!(answer.header("retry-after").is_some());
-        first.write_all(b"abcde").await.unwrap();
-        assert_eq!(status(&mut first).await, "HTTP/1.1 401 Unauthorized");
-        assert_eq!(public.ask(request_of(5)).await.status, StatusCode::UNAUTHORIZED, "the place is free again");
+        let began = async |length: usize, sent: usize| {
+            let mut slow = TcpStream::connect(served.addr).await.unwrap();
+            let head =
+                format!("POST /notify/stripe/load HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+            slow.write_all(head.as_bytes()).await.unwrap();
+            slow.write_all(&vec![b'x'; sent]).await.unwrap();
+            slow
+        };
+        let _small = [began(500, 1).await, began(500, 1).await];
+        let mut large = began(30_000, 20_000).await;
+        until("there is no place for another large one", async || {
+            public.ask(request_of(20_000)).await.status == StatusCode::SERVICE_UNAVAILABLE
+        })
+        .await;
+        assert_eq!(public.ask(request_of(500)).await.status, StatusCode::UNAUTHORIZED);
+        large.write_all(&[b'x'; 10_000]).await.unwrap();
+        assert_eq!(status(&mut large).await, "HTTP/1.1 401 Unauthorized");
+        assert_eq!(
+            public.ask(request_of(20_000)).await.status,
+            StatusCode::UNAUTHORIZED
+        );
     })
     .await;
 }
