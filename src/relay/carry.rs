@@ -16,7 +16,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;
 
 use super::{Batch, RelayOptions};
-use crate::broker::{Outgoing, Published, Rabbitmq, Route};
+use crate::broker::{Link, Outgoing, Published, Rabbitmq, Route};
 use crate::crash::{self, Point};
 use crate::event::{CloudEvent, Event, Replay};
 use crate::store::outbox::{Claimed, Content, EventName, Failed, Message};
@@ -25,6 +25,9 @@ use crate::telemetry::metrics::names;
 
 /// How long a row rests that met a queue which had vanished, or that the broker did not take.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// Its longest rest, when this has gone on for a while.
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// How long a row may wait for a process that declares its queue.
 const OTHERS_HAVE: Duration = Duration::from_hours(1);
@@ -141,7 +144,14 @@ impl Carrier {
                 carried.failed += confirmed.len();
             }
         }
-        if let Err(error) = self.store.release(&again, &self.process, PAUSE).await {
+        if !again.is_empty() && self.broker.link() == Link::Up {
+            tracing::warn!(
+                rows = again.len(),
+                "the broker did not take these: they go again, also to those queues that did"
+            );
+        }
+        let rest = (PAUSE, LONGEST_PAUSE);
+        if let Err(error) = self.store.rest(&again, &self.process, rest).await {
             tracing::debug!(%error, "rows not released; their claims run out by themselves");
         }
         let ended = self.leave_to_others(&elsewhere).await;

@@ -206,6 +206,22 @@ on_both_stores! {
         assert_eq!(fresh.store.claim_due(Scope::First, "two", 10).await.unwrap().len(), 3);
     }
 
+    async fn what_the_broker_does_not_take_rests_for_a_quarter_of_its_age(fresh) {
+        let event = stored(&fresh, "1").await;
+        let rests = async |age: i64| {
+            let claim = format!("update outbox set claimed_by = 'one', created_at = created_at - {age}000000");
+            fresh.by_hand(&claim).await.unwrap();
+            let between = (Duration::from_secs(5), Duration::from_mins(1));
+            fresh.store.rest(&row(&event), "one", between).await.unwrap();
+            let rest = "select cast((due_at - created_at) / 1000000 as bigint) from outbox where claimed_by is null";
+            fresh.number(rest).await
+        };
+        // Each beside the age it has by then, and some for a machine that stalls.
+        assert!((5..65).contains(&rests(0).await));
+        assert!((125..190).contains(&rests(100).await));
+        assert!((1160..1220).contains(&rests(1000).await));
+    }
+
     async fn a_replay_ends_with_confirm_and_application_whichever_is_first(fresh) {
         let event = stored(&fresh, "1").await;
         fresh.store.confirm_published(&row(&event), REAPPLY).await.unwrap();
