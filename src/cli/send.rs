@@ -59,6 +59,12 @@ pub(super) async fn run(args: Args, globals: &Globals) -> anyhow::Result<ExitCod
         ]);
         table
     })?;
+    if answered.status == 404 && !out.is_json() {
+        out.line(&format!(
+            "{} is no account there: samples go to those of provider-samples/payhook.toml",
+            notification.path
+        ))?;
+    }
     Ok(if answered.status == sample.expected.ack.status {
         ExitCode::SUCCESS
     } else {

@@ -203,6 +203,7 @@ impl<'de> Deserialize<'de> for Money {
     /// amount above [`MAX_MINOR`].
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
+        #[serde(expecting = "an amount such as {\"minor\": 8888, \"currency\": \"CNY\"}")]
         struct Wire {
             minor: i64,
             currency: Currency,

@@ -16,8 +16,13 @@ pub(super) struct Secret {
 }
 
 impl Secret {
-    /// Reads `material` as a secret that is called `id`; the error says what is wrong, never what was found.
-    pub(super) fn read(material: &KeyMaterial, id: &str) -> Result<Self, String> {
+    /// Reads `material` as a secret that is called `id`; the error says what is wrong, never what was found. `doubt` says
+    /// of its text why it does not look like one of the provider's.
+    pub(super) fn read(
+        material: &KeyMaterial,
+        id: &str,
+        doubt: impl FnOnce(&[u8]) -> Option<&'static str>,
+    ) -> Result<Self, String> {
         let bytes = material.bytes.expose_secret();
         let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let text = text.strip_suffix(b"\r").unwrap_or(text);
@@ -37,6 +42,7 @@ impl Secret {
             verifies: true,
             subject: None,
             expires_at: None,
+            doubt: doubt(text),
         };
         Ok(Self {
             text: text.to_vec().into(),
@@ -72,7 +78,7 @@ mod tests {
             origin: "s.key".to_owned(),
             bytes: text.to_vec().into(),
         };
-        Secret::read(&material, "#1")
+        Secret::read(&material, "#1", |_| None)
     }
 
     #[test]

@@ -149,6 +149,8 @@ pub struct KeyInfo {
     pub subject: Option<String>,
     /// A certificate's end of validity.
     pub expires_at: Option<Timestamp>,
+    /// Why it does not look like what the provider hands out.
+    pub doubt: Option<&'static str>,
 }
 
 /// One step of a judgement, for an operator.

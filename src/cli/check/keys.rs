@@ -74,6 +74,9 @@ fn of_key(what: &str, key: &KeyInfo, last_use: Option<&str>, now: Timestamp) -> 
         message.push_str(", ");
         message.push_str(last_use);
     }
+    if let Some(doubt) = key.doubt {
+        return Finding::warning(what, format!("{message}; {doubt}"));
+    }
     match key.expires_at {
         // An expired certificate still verifies: what it signed is no less genuine.
         Some(end) if end <= now => Finding::warning(what, format!("{message}, expired {end}")),
@@ -101,6 +104,7 @@ mod tests {
             verifies: true,
             subject: Some("CN=Tenpay.com".to_owned()),
             expires_at,
+            doubt: None,
         };
         for (expires_at, level) in [
             (None, Level::Ok),

@@ -70,8 +70,13 @@ impl Progress {
             Some(why) => format!(", waiting: {}", printable(why)),
             None => String::new(),
         };
+        let nothing = if self.total == Some(0) {
+            ", nothing matches the filter"
+        } else {
+            ""
+        };
         format!(
-            "replay {}: {} published{refused}{waiting}",
+            "replay {}: {} published{refused}{waiting}{nothing}",
             self.id,
             self.published_of()
         )

@@ -145,6 +145,7 @@ impl RsaKey {
             verifies: true,
             subject: self.certificate.as_ref().map(|c| c.subject.clone()),
             expires_at: self.certificate.as_ref().map(|c| c.expires_at),
+            doubt: None,
         }
     }
 }

@@ -25,6 +25,13 @@ use crate::config::{Account, AccountProblem, StripeAccount};
 use crate::event::{EventKey, Fingerprint, Notification, ProviderName, Reading};
 use crate::time::micros;
 
+/// Every signing secret begins so, and no API key does.
+fn doubt(secret: &[u8]) -> Option<&'static str> {
+    let expected =
+        "Stripe's signing secrets begin with whsec_: is this the endpoint's secret, and not an API key?";
+    (!secret.starts_with(b"whsec_")).then_some(expected)
+}
+
 /// One Stripe endpoint's secrets and rules.
 #[derive(Debug)]
 pub struct Stripe {
@@ -43,7 +50,7 @@ impl Stripe {
             problems.push(account.problem("signing_secrets", "at least one is needed"));
         }
         for (n, material) in settings.signing_secrets.iter().enumerate() {
-            match Secret::read(material, &format!("#{}", n + 1)) {
+            match Secret::read(material, &format!("#{}", n + 1), doubt) {
                 Ok(secret) => secrets.push(secret),
                 Err(why) => problems.push(account.problem(&format!("signing_secrets[{n}]"), why)),
             }

@@ -21,6 +21,12 @@ use super::{Ack, Explanation, KeyInfo, Provider, Reason, Refusal, Verdict, Verif
 use crate::config::{Account, AccountProblem, TwoCTwoPAccount};
 use crate::event::{EventKey, Fingerprint, Notification, ProviderName, Reading};
 
+/// Merchants are given 64 hexadecimal digits.
+fn doubt(secret: &[u8]) -> Option<&'static str> {
+    let is_usual = secret.len() == 64 && secret.iter().all(u8::is_ascii_hexdigit);
+    (!is_usual).then_some("2C2P's secret keys are 64 hexadecimal digits: is it whole?")
+}
+
 /// One 2C2P merchant's secret and rules.
 #[derive(Debug)]
 pub struct TwoCTwoP {
@@ -37,7 +43,7 @@ impl TwoCTwoP {
             problems.push(account.problem("merchant_id", "is empty"));
         }
         let secret = match &settings.secret_key {
-            Some(material) => Secret::read(material, "#1"),
+            Some(material) => Secret::read(material, "#1", doubt),
             None => Err("is needed".to_owned()),
         };
         let secret = secret.map_err(|why| problems.push(account.problem("secret_key", why)));

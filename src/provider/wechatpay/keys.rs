@@ -95,6 +95,7 @@ fn secret_info(id: &str, kind: &str, fingerprint: String) -> KeyInfo {
         verifies: true,
         subject: None,
         expires_at: None,
+        doubt: None,
     }
 }
 
