@@ -13,7 +13,7 @@ use lapin::options::{
 };
 use lapin::types::{FieldTable, ShortString};
 use lapin::uri::AMQPUri;
-use lapin::{Channel, Connection, Consumer};
+use lapin::{Channel, Connection, Consumer, Queue};
 
 use super::acks::{Ack, Outstanding};
 use super::connection::{self, answered};
@@ -134,22 +134,19 @@ impl Subscription {
     /// Whether the broker still knows our consumer. A consumer can be lost without a word while the connection
     /// lives on; then messages pile up and nothing comes.
     pub async fn check(&self) -> Result<bool, BrokerError> {
-        for look in 0..2_u32 {
-            if look > 0 {
-                tokio::time::sleep(LOOK_AGAIN).await;
-            }
-            let asked = self
-                .channel
-                .queue_declare(self.queue.clone(), durable(true), FieldTable::default());
-            let queue = answered(asked).await?;
-            if queue.consumer_count() > 0 {
-                return Ok(true);
-            }
-            if queue.message_count() > 0 {
-                break;
-            }
+        let mut found = self.found().await?;
+        if found.consumer_count() == 0 && found.message_count() == 0 {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            found = self.found().await?;
         }
-        Ok(false)
+        Ok(found.consumer_count() > 0)
+    }
+
+    async fn found(&self) -> Result<Queue, BrokerError> {
+        let asked = self
+            .channel
+            .queue_declare(self.queue.clone(), durable(true), FieldTable::default());
+        answered(asked).await
     }
 
     /// Stops the consumer and gives everything not acked back to the queue, once.

@@ -97,7 +97,7 @@ fn configure(folder: &Path) -> anyhow::Result<std::path::PathBuf> {
     });
     let text = format!(
         // A demo on a laptop that stalls is no provider that hangs up.
-        "[server]\nnotify_addr = \"127.0.0.1:{notify}\"\nadmin_addr = \"127.0.0.1:{admin}\"\nack_deadline = \"30s\"\n\n\
+        "[server]\nnotify_addr = \"127.0.0.1:{notify}\"\nadmin_addr = \"127.0.0.1:{admin}\"\nack_deadline = \"10s\"\n\n\
          [log]\nfilter = \"off\"\n\n{accounts}"
     );
     std::fs::write(&file, text)?;

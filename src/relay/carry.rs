@@ -151,7 +151,7 @@ impl Carrier {
             );
         }
         let rest = (PAUSE, LONGEST_PAUSE);
-        if let Err(error) = self.store.rest(&again, &self.process, rest).await {
+        if let Err(error) = self.store.release(&again, &self.process, rest).await {
             tracing::debug!(%error, "rows not released; their claims run out by themselves");
         }
         let ended = self.leave_to_others(&elsewhere).await;

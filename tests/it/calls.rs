@@ -50,7 +50,7 @@ impl Stage {
             broker: &self.broker,
             prefix: &self.prefix,
             broker_more: &more,
-            patient: true,
+            ..Setup::default()
         })
     }
 

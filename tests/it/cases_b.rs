@@ -3,6 +3,8 @@
 //! Not here, because no verdict and no ack is in question: B17 (`paid_at` keeps the first time), B25 (two
 //! channels pay one order), B26 and B27 (workers and queries on one order) are the order and worker tests'.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use http::HeaderValue;
 use payhook::event::{FactKind, Notification};
@@ -346,13 +348,14 @@ async fn b24_a_locked_order_delays_no_ack() {
             .execute("lock table orders, trades in access exclusive mode")
             .await
             .unwrap();
+        let mut quickest = Duration::MAX;
         for _ in 0..5 {
-            assert_eq!(
-                listener.post(&paid()).await.seen(),
-                (200, ACK_V3),
-                "the lock is held"
-            );
+            let began = Instant::now();
+            assert_eq!(listener.post(&paid()).await.seen(), (200, ACK_V3));
+            quickest = quickest.min(began.elapsed());
         }
+        // All of them, but for a machine that stalls.
+        assert!(quickest < Duration::from_secs(5), "WeChat waits 5 s");
         holder.execute("rollback").await.unwrap();
     })
     .await;

@@ -16,7 +16,7 @@ use payhook::time::Timestamp;
 use rand::RngExt as _;
 
 use crate::support::events::{ARRIVAL, event, events};
-use crate::support::store::{FreshStore, on_both_stores};
+use crate::support::store::{FreshStore, on_both_stores, patient};
 
 /// Far above any transaction id that this cluster has given.
 const FAR: i64 = 1_000_000_000_000_000;
@@ -157,13 +157,6 @@ async fn write_batches(store: Store, writer: usize) -> BTreeSet<String> {
         committed.extend(names);
     }
     committed
-}
-
-fn patient() -> StoreOptions {
-    StoreOptions {
-        acquire_timeout: Duration::from_mins(1),
-        ..StoreOptions::default()
-    }
 }
 
 on_both_stores! {

@@ -27,10 +27,7 @@ const SHARE: i64 = 1000;
 fn daemon(fresh: &FreshStore) -> Daemon {
     let daemon = Daemon::new(&Setup {
         store: Some(&fresh.url),
-        broker: "embedded",
-        prefix: "payhook",
-        broker_more: "",
-        patient: true,
+        ..Setup::default()
     });
     let config = fs::read_to_string(daemon.config()).unwrap();
     let trusting = config.replace("[server]\n", "[server]\ntrusted_proxies = [\"127.0.0.1/32\"]\n");

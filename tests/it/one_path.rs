@@ -18,10 +18,7 @@ use crate::support::store::{FreshStore, on_both_stores};
 fn daemon(fresh: &FreshStore) -> Daemon {
     let daemon = Daemon::new(&Setup {
         store: Some(&fresh.url),
-        broker: "embedded",
-        prefix: "payhook",
-        broker_more: "",
-        patient: true,
+        ..Setup::default()
     });
     let own = fs::read_to_string(daemon.config()).unwrap();
     // The samples' configuration has the daemon's own name, and its key files lie beside it.

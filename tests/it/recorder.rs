@@ -240,11 +240,15 @@ on_both_stores! {
     async fn a_store_that_hangs_is_given_up_at_the_deadline(fresh) {
         let running = start(&fresh.store, RecorderOptions::new(Duration::from_millis(200), "daemon-1"));
         let held = fresh.lock("events in exclusive mode").await;
-        let began = Instant::now();
-        let batch = events(10);
-        let answers = running.record_all(&batch).await;
-        assert!(answers.iter().all(|answer| *answer == Err(Unrecorded::Unavailable)), "{answers:?}");
-        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        let (batch, mut quickest) = (events(10), Duration::MAX);
+        // More than once, for a machine that stalls.
+        for _ in 0..3 {
+            let began = Instant::now();
+            let answers = running.record_all(&batch).await;
+            assert!(answers.iter().all(|answer| *answer == Err(Unrecorded::Unavailable)), "{answers:?}");
+            quickest = quickest.min(began.elapsed());
+        }
+        assert!(quickest < Duration::from_secs(3), "{quickest:?}");
         drop(held);
         // The provider comes again, and is taken, whatever became of the first try.
         until("recorded after all", async || running.recorder.record(Arc::clone(&batch[0])).await.is_ok()).await;

@@ -436,10 +436,7 @@ async fn a_kill_in_the_middle_of_a_replay_costs_nothing_without_services() {
     FreshStore::with_sqlite(|fresh| async move {
         let mut daemon = Daemon::new(&Setup {
             store: Some(&fresh.url),
-            broker: "embedded",
-            prefix: "payhook",
-            broker_more: "",
-            patient: true,
+            ..Setup::default()
         });
         daemon.start().await;
         let all = i64::try_from(count()).unwrap();
@@ -463,8 +460,7 @@ async fn a_kill_in_the_middle_of_a_replay_costs_nothing_with_postgres_and_rabbit
                 store: Some(&fresh.url),
                 broker: &amqp_url(),
                 prefix: &rabbit.prefix,
-                broker_more: "",
-                patient: true,
+                ..Setup::default()
             });
             daemon.start().await;
             let apply = rabbit.name("apply");

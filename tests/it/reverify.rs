@@ -16,10 +16,7 @@ const NOTIFICATIONS: usize = 200;
 fn daemon(fresh: &FreshStore) -> Daemon {
     let daemon = Daemon::new(&Setup {
         store: Some(&fresh.url),
-        broker: "embedded",
-        prefix: "payhook",
-        broker_more: "",
-        patient: true,
+        ..Setup::default()
     });
     let config = fs::read_to_string(daemon.config()).unwrap();
     let shared = keys().join("wechatpay_public.pem").display().to_string();

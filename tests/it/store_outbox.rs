@@ -200,9 +200,9 @@ on_both_stores! {
         let two = fresh.store.claim_due(Scope::Apply, "two", 10).await.unwrap();
         assert_eq!((one.len(), two.len()), (3, 2));
         let ids: Vec<String> = one.into_iter().map(|claimed| claimed.row).collect();
-        fresh.store.release(&ids, "somebody else", Duration::ZERO).await.unwrap();
+        fresh.store.release(&ids, "somebody else", (Duration::ZERO, Duration::ZERO)).await.unwrap();
         assert_eq!(fresh.store.claim_due(Scope::First, "two", 10).await.unwrap().len(), 0);
-        fresh.store.release(&ids, "one", Duration::ZERO).await.unwrap();
+        fresh.store.release(&ids, "one", (Duration::ZERO, Duration::ZERO)).await.unwrap();
         assert_eq!(fresh.store.claim_due(Scope::First, "two", 10).await.unwrap().len(), 3);
     }
 
@@ -212,7 +212,7 @@ on_both_stores! {
             let claim = format!("update outbox set claimed_by = 'one', created_at = created_at - {age}000000");
             fresh.by_hand(&claim).await.unwrap();
             let between = (Duration::from_secs(5), Duration::from_mins(1));
-            fresh.store.rest(&row(&event), "one", between).await.unwrap();
+            fresh.store.release(&row(&event), "one", between).await.unwrap();
             let rest = "select cast((due_at - created_at) / 1000000 as bigint) from outbox where claimed_by is null";
             fresh.number(rest).await
         };

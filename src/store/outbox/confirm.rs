@@ -42,15 +42,11 @@ const AT_ONCE: u64 = 10_000;
 
 const OUTLIVED: (&str, &str) = over_ids!("select id from outbox where created_at <= $2 and id ", "");
 
-const REST: (&str, &str) = over_ids!(
+// After a quarter of a row's age, within bounds.
+const RELEASE: (&str, &str) = over_ids!(
     "update outbox set claimed_by = null, due_at = $2 + case when ($2 - created_at) / 4 < $4 then $4 \
           when ($2 - created_at) / 4 > $5 then $5 else ($2 - created_at) / 4 end \
      where claimed_by = $3 and id ",
-    ""
-);
-
-const RELEASE: (&str, &str) = over_ids!(
-    "update outbox set due_at = $2, claimed_by = null where claimed_by = $3 and id ",
     ""
 );
 
@@ -111,20 +107,9 @@ impl Store {
         }
     }
 
-    /// Gives back rows that `process` claimed and could not send, due again after `delay`.
-    pub async fn release(&self, rows: &[String], process: &str, delay: Duration) -> Result<(), StoreError> {
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let ids = id_list(rows.iter().map(String::as_str));
-        let mut tx = self.begin().await?;
-        release(&mut tx, &ids, process, delay).await?;
-        tx.commit().await
-    }
-
-    /// Gives back rows that `process` claimed and the broker did not take, due again after a quarter of their age: at
-    /// `least` and at `most` these. What one queue does not take all the others get each time.
-    pub async fn rest(
+    /// Gives back rows that `process` claimed and could not send, due again after a quarter of their age: after `least`
+    /// and `most` at the bounds. What one queue does not take all the others get each time.
+    pub async fn release(
         &self,
         rows: &[String],
         process: &str,
@@ -135,17 +120,7 @@ impl Store {
         }
         let ids = id_list(rows.iter().map(String::as_str));
         let mut tx = self.begin().await?;
-        let now = tx.now().await?;
-        let sql = tx.pick(REST.0, REST.1);
-        on_tx!(&mut tx, |conn| sqlx::query(sql)
-            .bind(&ids)
-            .bind(now.micros())
-            .bind(process)
-            .bind(micros(least))
-            .bind(micros(most))
-            .execute(conn)
-            .await
-            .map(drop))?;
+        release(&mut tx, &ids, process, (least, most)).await?;
         tx.commit().await
     }
 
@@ -164,7 +139,7 @@ impl Store {
         let ids = id_list(rows.iter().map(String::as_str));
         let mut tx = self.begin().await?;
         let since = tx.now().await?.minus(patience);
-        release(&mut tx, &ids, process, delay).await?;
+        release(&mut tx, &ids, process, (delay, delay)).await?;
         let sql = tx.pick(OUTLIVED.0, OUTLIVED.1);
         let outlived = on_tx!(&mut tx, |conn| sqlx::query_scalar(sql)
             .bind(&ids)
@@ -176,13 +151,20 @@ impl Store {
     }
 }
 
-async fn release(tx: &mut Tx, ids: &str, process: &str, delay: Duration) -> Result<(), StoreError> {
+async fn release(
+    tx: &mut Tx,
+    ids: &str,
+    process: &str,
+    (least, most): (Duration, Duration),
+) -> Result<(), StoreError> {
     let now = tx.now().await?;
     let sql = tx.pick(RELEASE.0, RELEASE.1);
     on_tx!(tx, |conn| sqlx::query(sql)
         .bind(ids)
-        .bind(now.plus(delay).micros())
+        .bind(now.micros())
         .bind(process)
+        .bind(micros(least))
+        .bind(micros(most))
         .execute(conn)
         .await
         .map(drop))?;

@@ -67,7 +67,7 @@ impl Store {
             Ok(claimed) => Ok(claimed),
             Err(error) => {
                 let ids: Vec<String> = rows.into_iter().map(|row| row.id).collect();
-                if let Err(second) = self.release(&ids, process, REST).await {
+                if let Err(second) = self.release(&ids, process, (REST, REST)).await {
                     tracing::debug!(error = %second, "claims not given back; they run out by themselves");
                 }
                 Err(error)
