@@ -157,7 +157,7 @@ impl Store {
 
 impl LetterFilter {
     /// Adds what is searched, and the conditions.
-    fn open<'a, DB>(&'a self, sql: &mut QueryBuilder<DB>)
+    fn open<'a, DB>(&'a self, sql: &mut QueryBuilder<'a, DB>)
     where
         DB: Database,
         &'a str: Encode<'a, DB> + Type<DB>,

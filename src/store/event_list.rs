@@ -197,7 +197,7 @@ impl Store {
 
 /// One page: those below `before`, at most `limit`.
 fn select<'a, DB>(
-    sql: &mut QueryBuilder<DB>,
+    sql: &mut QueryBuilder<'a, DB>,
     filter: &'a EventFilter,
     way: &'a Way,
     before: Option<&'a EventId>,
@@ -241,7 +241,7 @@ fn select<'a, DB>(
     sql.push(format!(" order by {id} desc limit ")).push_bind(limit);
 }
 
-fn push_kind<'a, DB>(sql: &mut QueryBuilder<DB>, kind: &'a Kind)
+fn push_kind<'a, DB>(sql: &mut QueryBuilder<'a, DB>, kind: &'a Kind)
 where
     DB: Database,
     &'a str: Encode<'a, DB> + Type<DB>,
@@ -252,7 +252,7 @@ where
 }
 
 /// Adds the filter's conditions on `events e` and `event_outcomes o`, but for the merchant.
-pub(super) fn narrow<'a, DB>(sql: &mut QueryBuilder<DB>, filter: &'a EventFilter)
+pub(super) fn narrow<'a, DB>(sql: &mut QueryBuilder<'a, DB>, filter: &'a EventFilter)
 where
     DB: Database,
     &'a str: Encode<'a, DB> + Type<DB>,
@@ -294,7 +294,7 @@ where
     push(sql, " and e.received_at < ", filter.until.map(Timestamp::micros));
 }
 
-fn push<'a, DB: Database, T>(sql: &mut QueryBuilder<DB>, condition: impl Display, value: Option<T>)
+fn push<'a, DB: Database, T>(sql: &mut QueryBuilder<'a, DB>, condition: impl Display, value: Option<T>)
 where
     T: Encode<'a, DB> + Type<DB> + 'a,
 {

@@ -54,8 +54,8 @@ impl Store {
         if let Some(known) = TABLES.iter().find(|known| **known == table.table)
             && let Self::Postgres(pool) = self
         {
-            let sql = sqlx::AssertSqlSafe(format!("analyze (skip_locked) {known}"));
-            heard(sqlx::query(sql).execute(pool)).await?;
+            let sql = format!("analyze (skip_locked) {known}");
+            heard(sqlx::query(&sql).execute(pool)).await?;
         }
         Ok(())
     }

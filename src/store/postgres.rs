@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgConnection, PgPool, Postgres, Row as _, Transaction};
+use sqlx::{Connection as _, Executor as _, PgConnection, PgPool, Postgres, Row as _, Transaction};
 
 use super::{Plans, StoreOptions};
 
@@ -79,7 +79,7 @@ impl Session {
     }
 
     /// Puts a new connection in the place of `conn`, which says nothing any more. Dropped, that is closed at once; a pool
-    /// closes in a way that over TLS waits for the server to say something (sqlx 0.9), and keeps the place meanwhile.
+    /// closes in a way that over TLS waits for the server to say something (sqlx 0.8 and 0.9), and keeps the place meanwhile.
     async fn renew(&self, conn: &mut PgConnection) -> Result<(), sqlx::Error> {
         let mut new = PgConnection::connect_with(&self.connect).await?;
         self.begin(&mut new).await?;
@@ -124,7 +124,7 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
         .max_connections(options.max_connections)
         .acquire_timeout(options.acquire_timeout)
         // Connections are kept however long they idle: a role may have no more to spare later, and a pool that closes one
-        // waits, over TLS, until a server says something that may have gone long ago (sqlx 0.9).
+        // waits, over TLS, until a server says something that may have gone long ago (sqlx 0.8 and 0.9).
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false)
@@ -162,9 +162,7 @@ async fn done(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
 
 async fn in_transaction(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
     // One message: of those that a prepared statement takes, only the first begins with the transaction.
-    heard(sqlx::raw_sql(IN_TRANSACTION).fetch_one(conn))
-        .await?
-        .try_get(0)
+    heard(conn.fetch_one(IN_TRANSACTION)).await?.try_get(0)
 }
 
 /// Whether nothing was heard: anything else is heard from the socket, which is closed then.
@@ -173,7 +171,7 @@ pub(super) fn is_silence(error: &sqlx::Error) -> bool {
 }
 
 /// Begins a transaction, also if nobody waits for it any more: then it is rolled back. A `begin` that is abandoned before
-/// its answer goes back to the pool with the transaction open (sqlx 0.9 counts it when it is answered), and the next one
+/// its answer goes back to the pool with the transaction open (sqlx counts it when it is answered), and the next one
 /// to write over that connection would be told of a commit that is none. Only silence ends one, and then
 /// [`BEGIN_ABANDONED`] sees to that.
 #[expect(

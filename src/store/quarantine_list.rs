@@ -191,7 +191,7 @@ impl Store {
 }
 
 /// Binds the merchant first, then what else was asked for.
-fn restrict<'f, DB>(sql: &mut QueryBuilder<DB>, filter: &'f QuarantineFilter)
+fn restrict<'f, DB>(sql: &mut QueryBuilder<'f, DB>, filter: &'f QuarantineFilter)
 where
     DB: Database,
     &'f str: Encode<'f, DB> + Type<DB>,

@@ -16,8 +16,9 @@ pub(super) struct Rows<'r, T> {
     columns: Vec<Column<'r>>,
 }
 
+/// One column's values.
 #[derive(Debug)]
-enum Column<'r> {
+pub(super) enum Column<'r> {
     Text(Vec<Option<&'r str>>),
     Int(Vec<Option<i64>>),
     Bool(Vec<bool>),
@@ -70,28 +71,28 @@ impl<'r, T> Rows<'r, T> {
     }
 
     /// Appends the rows as something to insert or, in parentheses, to select from.
-    pub(super) fn push_to<DB: ManyRows>(&self, sql: &mut QueryBuilder<DB>) {
-        DB::push_rows(sql, self);
+    pub(super) fn push_to<DB: ManyRows>(self, sql: &mut QueryBuilder<'r, DB>) {
+        DB::push_columns(sql, self.columns, self.of.len());
     }
 }
 
 /// A database that takes many rows at once.
 pub(super) trait ManyRows: Database {
-    /// Appends `rows`.
-    fn push_rows<T>(sql: &mut QueryBuilder<Self>, rows: &Rows<'_, T>);
+    /// Appends `rows` rows, given as columns.
+    fn push_columns<'r>(sql: &mut QueryBuilder<'r, Self>, columns: Vec<Column<'r>>, rows: usize);
 
     /// Appends a condition: `columns` are one of `keys`, which must not be empty.
     fn push_keys<'k, const N: usize>(
-        sql: &mut QueryBuilder<Self>,
+        sql: &mut QueryBuilder<'k, Self>,
         columns: &str,
         keys: impl IntoIterator<Item = [&'k str; N]>,
     );
 }
 
 impl ManyRows for Postgres {
-    fn push_rows<T>(sql: &mut QueryBuilder<Self>, rows: &Rows<'_, T>) {
-        let mut names = Vec::with_capacity(rows.columns.len());
-        for (column, number) in std::iter::zip(&rows.columns, 1..) {
+    fn push_columns<'r>(sql: &mut QueryBuilder<'r, Self>, columns: Vec<Column<'r>>, _rows: usize) {
+        let mut names = Vec::with_capacity(columns.len());
+        for (column, number) in std::iter::zip(&columns, 1..) {
             sql.push(if number == 1 { "select " } else { ", " });
             if let Column::Each(value) = column {
                 sql.push_bind(*value).push("::bigint as column").push(number);
@@ -103,15 +104,15 @@ impl ManyRows for Postgres {
         }
         sql.push(" from unnest(");
         let mut between = "";
-        for column in &rows.columns {
+        for column in columns {
             if !matches!(column, Column::Each(_)) {
                 sql.push(std::mem::replace(&mut between, ", "));
             }
             match column {
-                Column::Text(values) => sql.push_bind(values.as_slice()).push("::text[]"),
-                Column::Int(values) => sql.push_bind(values.as_slice()).push("::bigint[]"),
-                Column::Bool(values) => sql.push_bind(values.as_slice()).push("::boolean[]"),
-                Column::Blob(values) => sql.push_bind(values.as_slice()).push("::bytea[]"),
+                Column::Text(values) => sql.push_bind(values).push("::text[]"),
+                Column::Int(values) => sql.push_bind(values).push("::bigint[]"),
+                Column::Bool(values) => sql.push_bind(values).push("::boolean[]"),
+                Column::Blob(values) => sql.push_bind(values).push("::bytea[]"),
                 Column::Each(_) => continue,
             };
         }
@@ -119,7 +120,7 @@ impl ManyRows for Postgres {
     }
 
     fn push_keys<'k, const N: usize>(
-        sql: &mut QueryBuilder<Self>,
+        sql: &mut QueryBuilder<'k, Self>,
         columns: &str,
         keys: impl IntoIterator<Item = [&'k str; N]>,
     ) {
@@ -133,10 +134,10 @@ impl ManyRows for Postgres {
 }
 
 impl ManyRows for Sqlite {
-    fn push_rows<T>(sql: &mut QueryBuilder<Self>, rows: &Rows<'_, T>) {
-        for row in 0..rows.of.len() {
+    fn push_columns<'r>(sql: &mut QueryBuilder<'r, Self>, columns: Vec<Column<'r>>, rows: usize) {
+        for row in 0..rows {
             sql.push(if row == 0 { "values (" } else { ", (" });
-            for (at, column) in rows.columns.iter().enumerate() {
+            for (at, column) in columns.iter().enumerate() {
                 if at > 0 {
                     sql.push(", ");
                 }
@@ -153,7 +154,7 @@ impl ManyRows for Sqlite {
     }
 
     fn push_keys<'k, const N: usize>(
-        sql: &mut QueryBuilder<Self>,
+        sql: &mut QueryBuilder<'k, Self>,
         columns: &str,
         keys: impl IntoIterator<Item = [&'k str; N]>,
     ) {
@@ -162,22 +163,20 @@ impl ManyRows for Sqlite {
 }
 
 fn push_key_rows<'k, DB: ManyRows, const N: usize>(
-    sql: &mut QueryBuilder<DB>,
+    sql: &mut QueryBuilder<'k, DB>,
     columns: &str,
     keys: impl IntoIterator<Item = [&'k str; N]>,
 ) {
     let keys: Vec<[&str; N]> = keys.into_iter().collect();
-    let rows = (0..N).fold(Rows::of(&keys), |rows, at| {
-        rows.text(move |key| key.get(at).copied())
-    });
+    let key_columns = (0..N).map(|at| Column::Text(keys.iter().map(|key| key.get(at).copied()).collect()));
     sql.push("(").push(columns).push(") in (");
-    rows.push_to(sql);
+    DB::push_columns(sql, key_columns.collect(), keys.len());
     sql.push(")");
 }
 
 /// [`ManyRows::push_keys`], for whichever database `sql` is.
 pub(super) fn push_keys<'k, DB: ManyRows, const N: usize>(
-    sql: &mut QueryBuilder<DB>,
+    sql: &mut QueryBuilder<'k, DB>,
     columns: &str,
     keys: impl IntoIterator<Item = [&'k str; N]>,
 ) {
@@ -190,10 +189,10 @@ mod tests {
 
     const TWO: [(&str, Option<i64>); 2] = [("a", Some(1)), ("b", None)];
 
-    fn text<DB: ManyRows>(rows: &Rows<'_, (&str, Option<i64>)>) -> String {
+    fn text<DB: ManyRows>(rows: Rows<'_, (&str, Option<i64>)>) -> String {
         let mut sql = QueryBuilder::<DB>::new("");
         rows.push_to(&mut sql);
-        sql.into_string()
+        sql.into_sql()
     }
 
     #[test]
@@ -206,9 +205,9 @@ mod tests {
         };
         let expected = "select $1::bigint as column1, column2, column3 \
              from unnest($2::text[], $3::bigint[]) as listed (column2, column3)";
-        assert_eq!(text::<Postgres>(&rows(&TWO)), expected);
-        assert_eq!(text::<Postgres>(&rows(&TWO[..1])), expected);
-        assert_eq!(text::<Sqlite>(&rows(&TWO)), "values (?, ?, ?), (?, ?, ?)");
+        assert_eq!(text::<Postgres>(rows(&TWO)), expected);
+        assert_eq!(text::<Postgres>(rows(&TWO[..1])), expected);
+        assert_eq!(text::<Sqlite>(rows(&TWO)), "values (?, ?, ?), (?, ?, ?)");
     }
 
     #[test]
@@ -218,7 +217,7 @@ mod tests {
         sql.push(" and ");
         push_keys(&mut sql, "merchant, order_id", [["a", "b"]]);
         assert_eq!(
-            sql.into_string(),
+            sql.into_sql(),
             "id = any ($1) and (merchant, order_id) in (select column1, column2 \
              from unnest($2::text[], $3::text[]) as listed (column1, column2))"
         );

@@ -94,7 +94,7 @@ async fn d20_d21_a_row_that_becomes_visible_late_is_sent_then_and_not_before() {
                 early.key.as_str(),
                 late.id
             );
-            long.execute(sqlx::AssertSqlSafe(copied)).await.unwrap();
+            long.execute(copied.as_str()).await.unwrap();
             long.execute(
                 "insert into outbox (id, kind, event_id, created_at, due_at) values ('0', 'event', '0', 0, 0)",
             )

@@ -142,7 +142,7 @@ async fn renew_postgres(pool: &PgPool) -> Result<(), StoreError> {
                 let sql = format!(
                     "alter table {table} alter column position set default (pg_current_xact_id()::text::bigint + {base})"
                 );
-                sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut *tx).await?;
+                sqlx::query(&sql).execute(&mut *tx).await?;
             }
             let out_of_line: Option<i64> = sqlx::query_scalar(OUT_OF_LINE)
                 .bind(latest.base.saturating_add(own))

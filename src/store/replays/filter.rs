@@ -90,7 +90,7 @@ impl ReplayFilter {
     }
 
     /// Adds its conditions on `messages m`, but for the merchant's own.
-    pub(super) fn narrow_messages<'a, DB>(&'a self, sql: &mut QueryBuilder<DB>, merchant: &'a str)
+    pub(super) fn narrow_messages<'a, DB>(&'a self, sql: &mut QueryBuilder<'a, DB>, merchant: &'a str)
     where
         DB: Database,
         &'a str: Encode<'a, DB> + Type<DB>,

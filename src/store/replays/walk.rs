@@ -183,7 +183,7 @@ fn border<'a, DB>(
     merchant: &'a str,
     span: (&'a Place, Option<&'a Place>),
     rows: i64,
-) -> QueryBuilder<DB>
+) -> QueryBuilder<'a, DB>
 where
     DB: Database,
     &'a str: Encode<'a, DB> + Type<DB>,
@@ -196,7 +196,7 @@ where
 }
 
 fn push_border<'a, DB>(
-    sql: &mut QueryBuilder<DB>,
+    sql: &mut QueryBuilder<'a, DB>,
     what: What,
     merchant: &'a str,
     span: (&'a Place, Option<&'a Place>),
@@ -218,7 +218,7 @@ fn push_border<'a, DB>(
 }
 
 fn candidates<'a, DB>(
-    sql: &mut QueryBuilder<DB>,
+    sql: &mut QueryBuilder<'a, DB>,
     what: What,
     merchant: &'a str,
     (filter, of_events): (&'a ReplayFilter, &'a EventFilter),
@@ -245,7 +245,7 @@ fn candidates<'a, DB>(
     sql.push(" limit ").push_bind(i64::from(limit));
 }
 
-fn push_order<DB: Database>(sql: &mut QueryBuilder<DB>, what: What) {
+fn push_order<DB: Database>(sql: &mut QueryBuilder<'_, DB>, what: What) {
     sql.push(match what {
         What::Events => " order by e.id",
         What::Orders => " order by m.position, m.id",
@@ -254,7 +254,7 @@ fn push_order<DB: Database>(sql: &mut QueryBuilder<DB>, what: What) {
 
 /// What comes after one place and up to another.
 pub(super) fn push_span<'a, DB>(
-    sql: &mut QueryBuilder<DB>,
+    sql: &mut QueryBuilder<'a, DB>,
     what: What,
     (after, end): (&'a Place, Option<&'a Place>),
 ) where

@@ -38,7 +38,7 @@ impl FreshStore {
     async fn postgres(name: &str) -> Self {
         let mut admin = admin().await;
         admin
-            .execute(sqlx::AssertSqlSafe(format!("create database {name}")))
+            .execute(format!("create database {name}").as_str())
             .await
             .unwrap();
         Self::open(sibling(name), tempfile::tempdir().unwrap()).await
@@ -67,7 +67,7 @@ impl FreshStore {
         let fresh = Self::postgres(&name).await;
         let ended = AssertUnwindSafe(test(fresh)).catch_unwind().await;
         let drop = format!("drop database {name} with (force)");
-        admin().await.execute(sqlx::AssertSqlSafe(drop)).await.unwrap();
+        admin().await.execute(drop.as_str()).await.unwrap();
         if let Err(panic) = ended {
             std::panic::resume_unwind(panic);
         }
@@ -95,7 +95,6 @@ impl FreshStore {
     /// Runs hand-written SQL the way a human with a shell would: on a plain connection of its own, without any
     /// of the daemon's settings. Gives the rows affected.
     pub(crate) async fn by_hand(&self, sql: &str) -> Result<u64, sqlx::Error> {
-        let sql = sqlx::AssertSqlSafe(sql.to_owned());
         if self.is_postgres() {
             let mut conn = PgConnection::connect(&self.url).await?;
             Ok(conn.execute(sql).await?.rows_affected())
@@ -110,15 +109,14 @@ impl FreshStore {
     pub(crate) async fn lock(&self, table_and_mode: &str) -> Tx {
         let mut tx = self.store.begin().await.unwrap();
         if let Tx::Postgres(conn) = &mut tx {
-            let sql = sqlx::AssertSqlSafe(format!("lock table {table_and_mode}"));
-            (&mut **conn).execute(sql).await.unwrap();
+            let sql = format!("lock table {table_and_mode}");
+            (&mut **conn).execute(sql.as_str()).await.unwrap();
         }
         tx
     }
 
     /// The first column of every row, which must be text: `select x::text …` or `select cast(x as text) …`.
     pub(crate) async fn texts(&self, sql: &str) -> Vec<String> {
-        let sql = sqlx::AssertSqlSafe(sql.to_owned());
         if self.is_postgres() {
             let mut conn = PgConnection::connect(&self.url).await.unwrap();
             let rows = conn.fetch_all(sql).await.unwrap();
@@ -132,7 +130,6 @@ impl FreshStore {
 
     /// The one number that `sql` selects, such as a `count(*)`.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
-        let sql = sqlx::AssertSqlSafe(sql.to_owned());
         if self.is_postgres() {
             let mut conn = PgConnection::connect(&self.url).await.unwrap();
             conn.fetch_one(sql).await.unwrap().get(0)
