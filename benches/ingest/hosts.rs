@@ -10,12 +10,44 @@ use crate::db::Db;
 use crate::machine::Used;
 use crate::servers::{PrivatePostgres, PrivateRabbitmq};
 
+/// How every program of a run reaches Postgres: over TCP, as most deployments do.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(crate) struct Link {
+    /// Encrypt the connections to Postgres.
+    #[arg(long)]
+    tls: bool,
+    /// Connect over a Unix socket.
+    #[arg(long, conflicts_with = "tls")]
+    socket: bool,
+}
+
+impl Link {
+    /// For the record.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Self { socket: true, .. } => "Postgres over a Unix socket",
+            Self { tls: true, .. } => "Postgres over TCP with TLS",
+            Self { .. } => "Postgres over TCP",
+        }
+    }
+
+    /// The query of a database's URL.
+    fn query(self, folder: &Path) -> String {
+        match self {
+            Self { socket: true, .. } => format!("?host={}", folder.display()),
+            Self { tls: true, .. } => "?sslmode=require".to_owned(),
+            Self { .. } => "?sslmode=disable".to_owned(),
+        }
+    }
+}
+
 /// The servers that stand behind payhook and the others.
 pub(crate) struct Hosts {
     pub(crate) postgres: PrivatePostgres,
     pub(crate) rabbitmq: Option<PrivateRabbitmq>,
     admin: Db,
     made: u32,
+    link: Link,
 }
 
 /// CPU of the servers at one moment.
@@ -27,8 +59,12 @@ pub(crate) struct HostsUsed {
 
 impl Hosts {
     /// Starts them. `settings` are Postgres's, beyond its defaults.
-    pub(crate) fn start(settings: &[&str], rabbitmq: bool) -> anyhow::Result<Self> {
-        let postgres = PrivatePostgres::start_with(settings);
+    pub(crate) fn start(settings: &[&str], rabbitmq: bool, link: Link) -> anyhow::Result<Self> {
+        let postgres = if link.tls {
+            PrivatePostgres::start_with_tls(settings)
+        } else {
+            PrivatePostgres::start_with(settings)
+        };
         let rabbitmq = rabbitmq.then(PrivateRabbitmq::start);
         if let Some(node) = &rabbitmq {
             node.ctl(&["await_startup"]);
@@ -47,6 +83,7 @@ impl Hosts {
             rabbitmq,
             admin,
             made: 0,
+            link,
         })
     }
 
@@ -62,12 +99,14 @@ impl Hosts {
         self.admin.run(&format!("create database {name}"))?;
         let url = self.postgres.url();
         let (server, _) = url.rsplit_once('/').context("a URL without a path")?;
-        Ok(format!("{server}/{name}"))
+        let query = self.link.query(self.postgres.folder());
+        Ok(format!("{server}/{name}{query}"))
     }
 
     /// Removes a database that [`Self::database`] made.
     pub(crate) fn drop_database(&self, url: &str) -> anyhow::Result<()> {
-        let (_, name) = url.rsplit_once('/').context("a URL without a path")?;
+        let (path, _) = url.split_once('?').unwrap_or((url, ""));
+        let (_, name) = path.rsplit_once('/').context("a URL without a path")?;
         self.admin.run(&format!("drop database {name} with (force)"))
     }
 

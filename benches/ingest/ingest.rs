@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use payhook::time::Clock;
 use serde_json::json;
 
-use crate::hosts::Hosts;
+use crate::hosts::{Hosts, Link};
 use crate::notification::Sender;
 use crate::pool::{Kind, Pools};
 use crate::round::{self, Cell, Outcome, Place};
@@ -96,6 +96,8 @@ pub(crate) struct Args {
     /// Measure the raw batch inserts of the same rows, too.
     #[arg(long)]
     limits: bool,
+    #[command(flatten)]
+    link: Link,
     /// Write all of it here as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -150,7 +152,7 @@ impl Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let scratch = keys::scratch()?;
     let wants_rabbitmq = args.broker == "rabbitmq";
-    let mut hosts = Hosts::start(&[], wants_rabbitmq)?;
+    let mut hosts = Hosts::start(&[], wants_rabbitmq, args.link)?;
     let setup = Setup {
         roles: args.roles.replace("all", ""),
         broker: hosts
@@ -163,7 +165,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut pools = Pools::new(scratch.join("pools"), &programs.keys)?;
     let machine = machine::describe();
     let at = Clock::system().now();
-    println!("{at}, {machine}, Postgres {}", hosts.version()?);
+    println!("{at}, {machine}, {} {}", args.link.describe(), hosts.version()?);
     let mut outcomes: Vec<Outcome> = Vec::new();
     for number in 1..=args.rounds {
         for cell in args.cells() {

@@ -2,7 +2,7 @@
 //! means.
 //!
 //! One binary with several parts. Without a subcommand it measures ingest: payhook beside what people use
-//! instead, in interleaved rounds on servers of its own. `pipe` follows events to the orders, `scale` fills the
+//! instead, in interleaved rounds on servers of its own. `pipe` and `flood` follow events to the orders, `scale` fills the
 //! database first. `load` and `nothing` are the load generator and the server that does nothing; they run as
 //! processes of their own, so that their CPU can be told from the rest.
 #![expect(
@@ -18,6 +18,7 @@
 mod answer;
 mod consume;
 mod db;
+mod flood;
 mod generator;
 mod hosts;
 mod ingest;
@@ -65,6 +66,8 @@ struct Cli {
 enum Part {
     /// Through the pipe: from the ack to the applied order, at a fixed rate.
     Pipe(pipe::Args),
+    /// Through the pipe as fast as it goes, beside programs that do the same.
+    Flood(flood::Args),
     /// With a database that is full already.
     Scale(scale::Args),
     /// The load generator: sends a pool of requests and reports on stdout; told by lines on stdin.
@@ -89,6 +92,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match cli.part {
         None => ingest::run(&cli.ingest),
         Some(Part::Pipe(args)) => pipe::run(&args),
+        Some(Part::Flood(args)) => flood::run(&args),
         Some(Part::Scale(args)) => scale::run(&args),
         Some(Part::Consume(args)) => consume::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Part::Load(args)) => load::run(args).map(|()| ExitCode::SUCCESS),

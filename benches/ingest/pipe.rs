@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::consume::Consumer;
 use crate::db::Db;
 use crate::generator::{Generator, Plan};
-use crate::hosts::Hosts;
+use crate::hosts::{Hosts, Link};
 use crate::load::Phase;
 use crate::notification::Sender;
 use crate::pool::{Kind, Loaded, Pools};
@@ -63,6 +63,8 @@ pub(crate) struct Args {
     /// Between two looks at the outbox, in seconds.
     #[arg(long, default_value_t = 1)]
     every: u64,
+    #[command(flatten)]
+    link: Link,
     /// Write all of it here as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -190,7 +192,12 @@ impl Course<'_> {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut runs = Vec::new();
-    println!("{}, {}", Clock::system().now(), machine::describe());
+    println!(
+        "{}, {}, {}",
+        Clock::system().now(),
+        machine::describe(),
+        args.link.describe()
+    );
     for rate in &args.rate {
         let run = one(args, *rate)?;
         print(&run);
@@ -204,7 +211,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn one(args: &Args, rate: u32) -> anyhow::Result<Run> {
     let scratch = keys::scratch()?;
-    let mut hosts = Hosts::start(&["track_commit_timestamp=on"], !args.embedded)?;
+    let mut hosts = Hosts::start(&["track_commit_timestamp=on"], !args.embedded, args.link)?;
     let broker = hosts
         .rabbitmq
         .as_ref()

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::db::Db;
 use crate::generator::{Generator, Plan};
-use crate::hosts::Hosts;
+use crate::hosts::{Hosts, Link};
 use crate::load::{Phase, per_second};
 use crate::notification::Sender;
 use crate::pool::{Kind, Loaded, Pools};
@@ -48,6 +48,8 @@ pub(crate) struct Args {
     /// Events that are past their age; a tenth of all if not given.
     #[arg(long)]
     old: Option<u64>,
+    #[command(flatten)]
+    link: Link,
     /// Write all of it here as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -89,7 +91,7 @@ struct Bench<'a> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let scratch = keys::scratch()?;
     // Filling writes more than a day's log in minutes; the checkpoints it would force are not what is measured.
-    let mut hosts = Hosts::start(&[], false)?;
+    let mut hosts = Hosts::start(&[], false, args.link)?;
     let mut programs = Programs::prepare(&scratch, &[], Setup::default())?;
     let mut pools = Pools::new(scratch.join("pools"), &programs.keys)?;
     println!("{}, {}", Clock::system().now(), machine::describe());

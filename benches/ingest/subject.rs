@@ -98,6 +98,17 @@ impl Subject {
     }
 }
 
+impl Subject {
+    /// Counts what has been acked and is not applied and published yet.
+    pub(crate) fn unfinished(self) -> &'static str {
+        if self.is_payhook() {
+            "select count(*) from outbox"
+        } else {
+            "select (select count(*) from webhook_events) - (select count(*) from processed_events)"
+        }
+    }
+}
+
 /// How payhook is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
@@ -362,11 +373,14 @@ public_keys = [{{ id = "{}", file = "{keys}/pub.pem" }}]
         command
             .current_dir(&installed.folder)
             .env("KEYS_DIR", &self.keys)
-            .env("DATABASE_URL", database)
+            .env("DATABASE_URL", unverified(subject, database))
             .env("STRIPE_SECRET", keys::STRIPE_SECRET)
             .env("WX_APIV3_KEY", keys::WECHAT_KEY)
             .env("WX_SERIAL", keys::WECHAT_SERIAL)
             .env("PORT", port.to_string());
+        if self.setup.broker != "embedded" {
+            command.env("AMQP_URL", &self.setup.broker);
+        }
         Ok(command)
     }
 }
@@ -423,6 +437,15 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// `sslmode=require` encrypts and trusts any certificate, but not to node's pg, which has another word for that.
+fn unverified(subject: Subject, database: &str) -> String {
+    if subject == Subject::Express {
+        database.replace("sslmode=require", "sslmode=no-verify")
+    } else {
+        database.to_owned()
     }
 }
 

@@ -47,5 +47,6 @@ mod signed_material;
 mod store_connections;
 mod store_contract;
 mod store_events;
+mod store_network;
 mod store_outbox;
 mod worker;

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
@@ -154,6 +154,35 @@ impl PrivatePostgres {
 
     /// The same with settings of the caller's, such as `track_commit_timestamp=on`.
     pub(crate) fn start_with(settings: &[&str]) -> Self {
+        let mut server = Self::initialized(settings);
+        server.restart();
+        server
+    }
+
+    /// The same with TLS beside plain connections, under a certificate that it signed itself for `localhost` and
+    /// `127.0.0.1`: `?sslmode=require`, or `verify-full` with `sslrootcert` = [`Self::certificate`].
+    pub(crate) fn start_with_tls(settings: &[&str]) -> Self {
+        let mut server = Self::initialized(settings);
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        let key = server.data().join("server.key");
+        fs::write(server.certificate(), made.cert.pem()).unwrap();
+        fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        if let Some((uid, gid)) = postgres_user() {
+            chown(&key, Some(uid), Some(gid)).unwrap();
+        }
+        server.settings.push("ssl=on".to_owned());
+        server.restart();
+        server
+    }
+
+    /// The certificate of a server with TLS.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.data().join("server.crt")
+    }
+
+    fn initialized(settings: &[&str]) -> Self {
         let bin = fs::read_dir("/usr/lib/postgresql")
             .expect("Debian's postgresql package (./tests/run installs it)")
             .filter_map(|entry| Some(entry.ok()?.path().join("bin")))
@@ -161,7 +190,7 @@ impl PrivatePostgres {
             .max()
             .expect("an installed Postgres with initdb");
         let dir = tempfile::Builder::new().prefix("payhook-pg-").tempdir().unwrap();
-        let mut server = Self {
+        let server = Self {
             dir,
             bin,
             port: free_port(),
@@ -191,7 +220,6 @@ impl PrivatePostgres {
             "initdb: {}",
             String::from_utf8_lossy(&made.stderr)
         );
-        server.restart();
         server
     }
 
@@ -204,7 +232,8 @@ impl PrivatePostgres {
             .arg("-D")
             .arg(self.data())
             .args(["-p", &port, "-c", "listen_addresses=127.0.0.1"])
-            .args(["-c", "unix_socket_directories=", "-c", "max_connections=100"])
+            .args(["-c", "max_connections=100", "-c"])
+            .arg(format!("unix_socket_directories={}", self.dir.path().display()))
             .args(self.settings.iter().flat_map(|setting| ["-c", setting]));
         // A postmaster killed with -9 leaves its lock file behind; the test knows that it is dead.
         drop(fs::remove_file(self.data().join("postmaster.pid")));
