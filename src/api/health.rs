@@ -136,8 +136,9 @@ struct Outbox {
     )
 )]
 pub(super) async fn ready(State(state): State<ApiState>) -> (StatusCode, Json<Report>) {
-    let store = state.readiness.store_takes_writes().await;
     let (starting, draining) = (state.health.is_starting(), state.health.is_draining());
+    // Until the schema is there a write fails for want of a table, which says nothing of the store.
+    let store = !starting && state.readiness.store_takes_writes().await;
     let (broker, broker_since) = state.health.broker();
     let now = state.clock.now();
     let ready = store && !starting && !draining && (state.health.has_ingress() || broker.is_up());

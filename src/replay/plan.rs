@@ -223,12 +223,13 @@ impl Replays {
         let mut tries = 1;
         while let Some(items) = waiting.pop() {
             let mut tx = self.store.begin().await?;
-            // Never committed: whatever was locked or recorded for it is forgotten.
+            // Never committed: what was locked or recorded for it is taken back.
             match (
                 preview(&mut tx, items, &self.policy, self.clock.now()).await,
                 items,
             ) {
                 (Ok(found), _) => {
+                    tx.rollback().await?;
                     for applied in &found.applied {
                         plan.counts(applied.outcome.as_str());
                     }

@@ -44,6 +44,7 @@ mod rows;
 mod schema;
 pub mod timeline;
 pub mod trades;
+mod tx;
 pub mod view;
 
 use std::fmt;
@@ -53,7 +54,7 @@ use std::time::Duration;
 
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
+use sqlx::{PgPool, SqlitePool};
 
 pub use broker_queues::QueueSeen;
 pub use daemon_lock::{DaemonLock, DaemonLockError};
@@ -66,8 +67,7 @@ pub use order_list::OrderFilter;
 pub use quarantine_list::{Kept, QuarantineFilter, QuarantineView};
 pub use repeats::{Delivery, Repeat};
 pub use schema::Schema;
-
-use crate::time::Timestamp;
+pub use tx::{OpenTransaction, Tx};
 
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -126,15 +126,6 @@ pub struct SqlitePools {
     pub(crate) writer: SqlitePool,
     /// Readers.
     pub(crate) reader: SqlitePool,
-}
-
-/// A write transaction on either database. Dropped without [`Tx::commit`] it rolls back.
-#[derive(Debug)]
-pub enum Tx {
-    /// On Postgres.
-    Postgres(Transaction<'static, Postgres>),
-    /// On SQLite, begun `immediate`: it has the write lock.
-    Sqlite(Transaction<'static, Sqlite>),
 }
 
 /// Runs a read on whichever pool, and does not wait for ever: `on_pool!(store, |pool| sqlx::query(SQL).fetch_all(pool).await)`.
@@ -239,7 +230,14 @@ impl Store {
                 unhurried.close().await;
                 migrated?;
             }
-            Self::Sqlite(pools) => SQLITE_MIGRATIONS.run(&pools.writer).await?,
+            Self::Sqlite(pools) => {
+                let mut conn = pools.writer.acquire().await?;
+                if let Err(error) = SQLITE_MIGRATIONS.run_direct(&mut *conn).await {
+                    // Whether a transaction is open is not known.
+                    drop(conn.detach());
+                    return Err(error.into());
+                }
+            }
         }
         self.renew_feed_epoch().await
     }
@@ -262,23 +260,6 @@ impl Store {
             drop(made);
         }
         Ok(())
-    }
-
-    /// Begins a write transaction.
-    pub async fn begin(&self) -> Result<Tx, StoreError> {
-        Ok(match self {
-            Self::Postgres(pool) => Tx::Postgres(postgres::begin(pool, "begin").await?),
-            Self::Sqlite(pools) => Tx::Sqlite(pools.writer.begin_with("begin immediate").await?),
-        })
-    }
-
-    /// Begins a transaction that only reads: all its statements see one state.
-    pub async fn begin_reading(&self) -> Result<Tx, StoreError> {
-        const ONE_STATE: &str = "begin isolation level repeatable read, read only";
-        Ok(match self {
-            Self::Postgres(pool) => Tx::Postgres(postgres::begin(pool, ONE_STATE).await?),
-            Self::Sqlite(pools) => Tx::Sqlite(pools.reader.begin().await?),
-        })
     }
 
     /// The text for this database, where one text cannot serve both.
@@ -319,36 +300,6 @@ fn sqlite(url: &str) -> Result<SqliteConnectOptions, StoreError> {
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(Duration::from_secs(5))
         .pragma("recursive_triggers", "on"))
-}
-
-impl Tx {
-    /// Makes everything durable; only then may anybody be told.
-    pub async fn commit(self) -> Result<(), StoreError> {
-        match self {
-            Self::Postgres(tx) => heard(tx.commit()).await?,
-            Self::Sqlite(tx) => tx.commit().await?,
-        }
-        Ok(())
-    }
-
-    /// The database's clock. Whatever compares `due_at` must compare with this: the machines that share a
-    /// database need not agree on the time.
-    pub async fn now(&mut self) -> Result<Timestamp, StoreError> {
-        let sql = self.pick(
-            "select (extract(epoch from clock_timestamp()) * 1000000)::bigint",
-            "select cast(unixepoch('subsec') * 1000000 as integer)",
-        );
-        let micros: i64 = on_tx!(self, |conn| sqlx::query_scalar(sql).fetch_one(conn).await)?;
-        Ok(Timestamp::from_micros(micros))
-    }
-
-    /// The text for this database, where one text cannot serve both.
-    pub(crate) fn pick<T>(&self, postgres: T, sqlite: T) -> T {
-        match self {
-            Self::Postgres(_) => postgres,
-            Self::Sqlite(_) => sqlite,
-        }
-    }
 }
 
 impl fmt::Debug for Store {

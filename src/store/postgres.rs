@@ -11,11 +11,10 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, Executor as _, PgConnection, PgPool, Postgres, Row as _, Transaction};
+use sqlx::{Connection as _, PgConnection, PgPool};
 
 use super::{Plans, StoreOptions};
 
@@ -43,13 +42,6 @@ const READS_ONLY: &str = "select current_setting('transaction_read_only') = 'on'
 const LOOKUPS: &str = "select set_config(setting, 'off', false) from unnest(array['enable_seqscan', \
     'enable_bitmapscan', 'enable_hashjoin', 'enable_mergejoin', 'jit']) as setting";
 const FRESH: &str = "select set_config('plan_cache_mode', 'force_custom_plan', false)";
-
-/// Whether a transaction is open: else the statement's own begins with it.
-const IN_TRANSACTION: &str = "select now() <> statement_timestamp()";
-
-/// A `begin` went unanswered for [`SILENCE`]. From then on a connection that comes back is asked whether it has a
-/// transaction open.
-static BEGIN_ABANDONED: AtomicBool = AtomicBool::new(false);
 
 /// What a session begins with.
 #[derive(Debug)]
@@ -100,11 +92,13 @@ impl Session {
     /// Whether `conn`, which comes back, may be given out again.
     async fn take_back(&self, conn: &mut PgConnection) -> bool {
         match done(conn).await {
-            Ok(()) => {}
-            Err(error) if is_silence(&error) => self.renew_in_time(conn).await,
-            Err(_) => return false,
+            Ok(()) => true,
+            Err(error) if is_silence(&error) => {
+                self.renew_in_time(conn).await;
+                true
+            }
+            Err(_) => false,
         }
-        !BEGIN_ABANDONED.load(Ordering::Relaxed) || matches!(in_transaction(conn).await, Ok(false))
     }
 }
 
@@ -160,39 +154,9 @@ async fn done(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
     }
 }
 
-async fn in_transaction(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    // One message: of those that a prepared statement takes, only the first begins with the transaction.
-    heard(conn.fetch_one(IN_TRANSACTION)).await?.try_get(0)
-}
-
 /// Whether nothing was heard: anything else is heard from the socket, which is closed then.
 pub(super) fn is_silence(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(error) if error.kind() == ErrorKind::TimedOut)
-}
-
-/// Begins a transaction, also if nobody waits for it any more: then it is rolled back. A `begin` that is abandoned before
-/// its answer goes back to the pool with the transaction open (sqlx counts it when it is answered), and the next one
-/// to write over that connection would be told of a commit that is none. Only silence ends one, and then
-/// [`BEGIN_ABANDONED`] sees to that.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "it must outlive whoever waits, and has an end of its own"
-)]
-pub(super) async fn begin(
-    pool: &PgPool,
-    how: &'static str,
-) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
-    let pool = pool.clone();
-    let begun = tokio::spawn(async move {
-        let mut begun = std::pin::pin!(pool.begin_with(how));
-        tokio::time::timeout(SILENCE, &mut begun)
-            .await
-            .unwrap_or_else(|_| {
-                BEGIN_ABANDONED.store(true, Ordering::Relaxed);
-                Err(timed_out())
-            })
-    });
-    begun.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
 }
 
 /// Whether the session takes no writes: a standby, or a role or a server set so.

@@ -1,14 +1,15 @@
 //! Whether the database takes a write, tried by making one.
 //!
 //! A rolled-back write would not notice a full disk, a stuck fsync or a synchronous standby that is gone, and
-//! those are what an ack waits for. So the probe commits: one row, always the same.
+//! those are what an ack waits for. So the probe commits one row, always the same, the way an event is committed: over the
+//! same kind of connection, on SQLite over the same one.
 
 use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection};
 
 use super::postgres::reads_only;
-use super::{Store, StoreError, Writer, heard};
+use super::{Store, StoreError, Writer, heard, on_tx};
 use crate::telemetry::causes;
 use crate::time::Timestamp;
 
@@ -25,11 +26,14 @@ impl Writer {
                 self.lease.end(lease, answer)?;
                 self.lease.did();
             }
-            Store::Sqlite(pools) => {
-                sqlx::query(PROBE)
+            Store::Sqlite(_) => {
+                let mut tx = self.store.begin().await?;
+                on_tx!(&mut tx, |conn| sqlx::query(PROBE)
                     .bind(now.micros())
-                    .execute(&pools.writer)
-                    .await?;
+                    .execute(conn)
+                    .await
+                    .map(drop))?;
+                tx.commit().await?;
             }
         }
         Ok(())

@@ -76,6 +76,7 @@ impl Store {
         if let Tx::Postgres(pg) = &mut tx {
             let mine: bool = heard(sqlx::query_scalar(TRY_LOCK).fetch_one(&mut **pg)).await?;
             if !mine {
+                tx.rollback().await?;
                 return Ok(PurgedEvents::Elsewhere);
             }
         }

@@ -14,6 +14,7 @@ mod demo;
 mod deploy;
 mod feed;
 mod flood;
+mod full_disk;
 mod house;
 mod one_path;
 mod readme;

@@ -21,7 +21,7 @@
 use sqlx::{FromRow, PgConnection, PgPool};
 
 use super::Stream;
-use crate::store::{SqlitePools, Store, StoreError, heard, postgres};
+use crate::store::{OpenTransaction, SqlitePools, Store, StoreError, heard};
 
 const LOCK: &str = "select pg_advisory_xact_lock(716300921101)";
 const LATEST: &str =
@@ -99,7 +99,7 @@ impl Store {
 }
 
 async fn begin_sqlite(pools: &SqlitePools) -> Result<(), StoreError> {
-    let mut tx = pools.writer.begin_with("begin immediate").await?;
+    let mut tx = OpenTransaction::begin(&pools.writer, "begin immediate").await?;
     for (stream, table) in [(Stream::Events, "events"), (Stream::Orders, "messages")] {
         sqlx::query(BEGIN_SQLITE)
             .bind(stream.as_str())
@@ -107,13 +107,13 @@ async fn begin_sqlite(pools: &SqlitePools) -> Result<(), StoreError> {
             .execute(&mut *tx)
             .await?;
     }
-    Ok(tx.commit().await?)
+    Ok(tx.end("commit").await?)
 }
 
 async fn renew_postgres(pool: &PgPool) -> Result<(), StoreError> {
     let cluster = cluster(pool).await?;
     let (mut tx, latest, stored, own) = heard(async {
-        let mut tx = postgres::begin(pool, "begin").await?;
+        let mut tx = OpenTransaction::begin(pool, "begin").await?;
         sqlx::query(LOCK).execute(&mut *tx).await?;
         let latest: Latest = sqlx::query_as(LATEST).fetch_one(&mut *tx).await?;
         // In this order: what is stored when it is read stands below an id that is taken afterwards. The other way
@@ -152,7 +152,7 @@ async fn renew_postgres(pool: &PgPool) -> Result<(), StoreError> {
             begin_postgres(&mut tx, &latest, base, floor, own, &cluster).await?;
         }
     }
-    Ok(heard(tx.commit()).await?)
+    Ok(heard(tx.end("commit")).await?)
 }
 
 async fn begin_postgres(

@@ -124,10 +124,10 @@ impl Store {
                 .fetch_all(conn)
                 .await
         })?;
+        tx.commit().await?;
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        tx.commit().await?;
         // Ids sort by arrival, and `returning` by nothing.
         rows.sort_by(|one, other| one.id.cmp(&other.id));
         self.read_claimed(rows, scope, process, claimed_until).await

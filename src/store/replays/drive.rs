@@ -285,6 +285,7 @@ impl Store {
             .await
             .map(|done| done.rows_affected()))?;
         if moved != 1 {
+            tx.rollback().await?;
             return Ok(Moved::Lost);
         }
         tx.commit().await?;
@@ -303,6 +304,7 @@ impl Store {
             .await
             .map(|done| done.rows_affected()))?;
         if ended != 1 {
+            tx.rollback().await?;
             return Ok(false);
         }
         let deed = Deed {
