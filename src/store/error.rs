@@ -19,6 +19,11 @@ pub enum StoreError {
         /// Which value of which row, without payload.
         what: String,
     },
+    /// The database keeps text in this encoding, which has no place for most of what payers write.
+    #[error(
+        "the database's encoding is {0}, payhook needs UTF8: create one with `createdb -E UTF8 -T template0 NAME`"
+    )]
+    Encoding(String),
     /// The schema could not be brought up to date.
     #[error("migration failed")]
     Migration(#[source] MigrateError),

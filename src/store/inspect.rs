@@ -16,7 +16,7 @@ use super::{StoreError, StoreOptions, key_uses, postgres, schema, sqlite};
 
 // `reset_val` is what the server, database and role say; payhook's own sessions raise `synchronous_commit`.
 const SETTINGS: &str = "select name, reset_val from pg_settings
-     where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'server_version')
+     where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'server_version', 'server_encoding')
      union all
      select 'connection limit of the server', (current_setting('max_connections')::integer - case when rolsuper then 0
          else current_setting('superuser_reserved_connections')::integer

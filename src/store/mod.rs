@@ -226,6 +226,11 @@ impl Store {
                         ..StoreOptions::default()
                     },
                 );
+                let encoding: String =
+                    heard(sqlx::query_scalar("show server_encoding").fetch_one(&unhurried)).await?;
+                if encoding != postgres::ENCODING {
+                    return Err(StoreError::Encoding(encoding));
+                }
                 let migrated = POSTGRES_MIGRATIONS.run(&unhurried).await;
                 unhurried.close().await;
                 migrated?;

@@ -35,6 +35,9 @@ const SESSION: &str = "select set_config('statement_timeout', $1, false), \
     case when current_setting('synchronous_commit') in ('off', 'local', 'remote_write') \
          then set_config('synchronous_commit', 'on', false) end";
 
+/// The only encoding of a database that payhook takes.
+pub(super) const ENCODING: &str = "UTF8";
+
 /// What libpq asks of a server for `target_session_attrs=read-write`.
 const READS_ONLY: &str = "select current_setting('transaction_read_only') = 'on'";
 

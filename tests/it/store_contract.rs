@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use payhook::store::{Store, StoreOptions};
 
-use crate::support::store::{FreshStore, on_both_stores};
+use crate::support::store::{FreshStore, on_both_stores, patient};
 
 /// One row in every guarded table: what the tests below try to change.
 const ROWS: [&str; 13] = [
@@ -289,4 +289,31 @@ async fn both_databases_have_the_same_tables_and_columns() {
     let sqlite = told.recv().await.unwrap();
     let only_one: Vec<_> = postgres.symmetric_difference(&sqlite).collect();
     assert!(only_one.is_empty(), "in one database only: {only_one:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_database_that_is_not_utf8_is_refused_before_any_table_is_made() {
+    FreshStore::with_postgres(|fresh| async move {
+        let (server, name) = fresh.url.rsplit_once('/').unwrap();
+        let ascii = format!("{name}_ascii");
+        let made = format!(
+            "create database {ascii} encoding 'SQL_ASCII' template template0 lc_collate 'C' lc_ctype 'C'"
+        );
+        fresh.by_hand(&made).await.unwrap();
+        let store = Store::open(&format!("{server}/{ascii}"), &patient())
+            .await
+            .unwrap();
+        let refused = store.migrate().await.unwrap_err();
+        assert!(
+            refused.to_string().contains("createdb -E UTF8") && !refused.is_transient(),
+            "{refused}"
+        );
+        assert_eq!(store.schema().await.unwrap().applied, None);
+        store.close().await;
+        fresh
+            .by_hand(&format!("drop database {ascii} with (force)"))
+            .await
+            .unwrap();
+    })
+    .await;
 }

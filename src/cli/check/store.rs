@@ -11,7 +11,7 @@ use secrecy::ExposeSecret as _;
 use super::Finding;
 use crate::config::StoreConfig;
 use crate::store::key_uses::KeyUse;
-use crate::store::{Inspection, Schema, Store, StoreOptions, inspect};
+use crate::store::{Inspection, Schema, Store, StoreError, StoreOptions, inspect};
 use crate::telemetry::causes;
 
 const WHAT: &str = "store";
@@ -189,6 +189,8 @@ fn of_setting(name: &str, value: &str, wanted: Wanted) -> Option<Finding> {
         (limit, _) if limit.starts_with("connection limit") => return too_few(&what, value, wanted),
         ("fsync" | "full_page_writes" | "synchronous_commit", _) => Finding::ok(&what, format!("is {value}")),
         ("server_version", _) => Finding::ok(&what, value),
+        ("server_encoding", "UTF8") => return None,
+        ("server_encoding", _) => Finding::problem(&what, StoreError::Encoding(value.to_owned()).to_string()),
         _ => return None,
     })
 }
@@ -256,6 +258,8 @@ mod tests {
             ("full_page_writes", "off", Some(Level::Problem)),
             ("synchronous_commit", "off", Some(Level::Warning)),
             ("synchronous_commit", "remote_apply", Some(Level::Ok)),
+            ("server_encoding", "UTF8", None),
+            ("server_encoding", "SQL_ASCII", Some(Level::Problem)),
             ("synchronous", "1", Some(Level::Problem)),
             ("synchronous", "2", Some(Level::Ok)),
             ("journal_mode", "wal", Some(Level::Ok)),
