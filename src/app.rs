@@ -182,12 +182,7 @@ impl App {
         private.tasks.spawn(admin.serve(calls, private.stop.clone()));
 
         // Before the first row is written: what the feed counts from is settled here.
-        let database = Database {
-            store: store.clone(),
-            migrate: config.store.migrate,
-            accounts: accounts(&registry.load()),
-            began_at: clock.now(),
-        };
+        let database = Database::new(&store, config.store.migrate, &registry.load(), clock.now());
         database.prepare(&flows).await?;
 
         // Before the ingress that hands over to them.

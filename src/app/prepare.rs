@@ -24,14 +24,24 @@ const ASK_FOR_HELP: Duration = Duration::from_secs(30);
 /// What the database needs before it is used.
 #[derive(Debug)]
 pub(super) struct Database {
-    pub(super) store: Store,
-    pub(super) migrate: bool,
-    pub(super) accounts: Vec<(ProviderName, String)>,
+    store: Store,
+    migrate: bool,
+    accounts: Vec<(ProviderName, String)>,
     /// From when on this process knows the accounts, however late it can note that.
-    pub(super) began_at: Timestamp,
+    began_at: Timestamp,
 }
 
 impl Database {
+    /// Of a process that serves the accounts of `registry` and began at `began_at`.
+    pub(super) fn new(store: &Store, migrate: bool, registry: &Registry, began_at: Timestamp) -> Self {
+        Self {
+            store: store.clone(),
+            migrate,
+            accounts: accounts(registry),
+            began_at,
+        }
+    }
+
     /// Prepares the database now, or, if it is away, as soon as it is back.
     pub(super) async fn prepare(self, flows: &Stage) -> Result<(), StartError> {
         match self.prepare_now().await {

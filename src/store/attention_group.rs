@@ -138,7 +138,7 @@ async fn raise(
 }
 
 async fn enter(tx: &mut Tx, counted: &Counted, id: &str, new: &[EventId]) -> Result<u64, StoreError> {
-    let rows = Rows::of(new).text(|event| event.as_str());
+    let rows = Rows::of(new).text(EventId::as_str);
     Ok(on_tx!(tx, |conn| {
         let mut sql =
             QueryBuilder::new("insert into attention_events (code, event_id, attention_id) select ");

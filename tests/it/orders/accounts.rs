@@ -33,7 +33,8 @@ async fn raise(fresh: &FreshStore, later: Timestamp) -> usize {
 
 /// Code, state and how many events, closed ones first.
 async fn items(fresh: &FreshStore) -> Vec<String> {
-    let items = "select code || ' ' || state || ' ' || events from attention order by state desc, events desc";
+    let items =
+        "select code || ' ' || state || ' ' || events from attention order by state desc, events desc";
     fresh.texts(items).await
 }
 
