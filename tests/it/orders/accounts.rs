@@ -175,11 +175,12 @@ on_both_stores! {
             let act = told(ProviderName::Stripe, id, Some(ORDER), Vec::new());
             with(act, "other.checkout.session.completed", |reading| reading.not_applied = Some("do this".to_owned()))
         };
-        let applied = play(&fresh.store, &[session("1"), session("2"), session("1")], &CREATE).await;
+        let (one, two) = (session("1"), session("2"));
+        let applied = play(&fresh.store, &[one.clone(), two.clone(), one], &CREATE).await;
         assert!(applied.iter().all(|applied| applied.outcome.as_str() == "unmapped"), "{applied:?}");
         assert_eq!(items(&fresh).await, ["not_applied open 2"]);
         dismiss(&fresh).await;
-        play(&fresh.store, &[session("2"), session("3")], &CREATE).await;
+        play(&fresh.store, &[two, session("3")], &CREATE).await;
         assert_eq!(items(&fresh).await, ["not_applied resolved 2", "not_applied open 1"]);
         assert_eq!(sent(&fresh).await, ["attention.not_applied", "attention.not_applied"]);
     }
