@@ -6,6 +6,7 @@
 //! answers 503, and migrates as soon as it can.
 
 mod flows;
+mod prepare;
 mod public;
 
 use std::io;
@@ -18,6 +19,7 @@ use secrecy::ExposeSecret as _;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::prepare::{Database, accounts};
 use crate::api::{self, ApiState, Readiness, Sampler, Tokens};
 use crate::broker::BrokerError;
 use crate::config::{Config, ServerConfig, TokenFileError, local_tokens};
@@ -33,15 +35,6 @@ use crate::time::Clock;
 
 /// How long work that no caller waits for has, after the drain's deadline.
 const LEAVE: Duration = Duration::from_secs(5);
-
-/// Between two attempts to prepare the database while it is away.
-const COME_AGAIN: Duration = Duration::from_millis(500);
-
-/// How long it is asked why it gives no connection.
-const ASK_WHY: Duration = Duration::from_millis(300);
-
-/// Between two attempts to prepare it when the schema itself is the trouble.
-const ASK_FOR_HELP: Duration = Duration::from_secs(30);
 
 /// Connections of the private listener.
 const ADMIN_CONNECTIONS: usize = 256;
@@ -101,6 +94,7 @@ pub struct App {
     health: Arc<Health>,
     store: Store,
     process: String,
+    clock: Clock,
     drain_deadline: Duration,
     public: Stage,
     flows: Stage,
@@ -188,7 +182,8 @@ impl App {
         private.tasks.spawn(admin.serve(calls, private.stop.clone()));
 
         // Before the first row is written: what the feed counts from is settled here.
-        prepare(&store, config.store.migrate, &flows).await?;
+        let database = Database::new(&store, config.store.migrate, &registry.load(), clock.now());
+        database.prepare(&flows).await?;
 
         // Before the ingress that hands over to them.
         let shared = flows::Shared {
@@ -230,6 +225,7 @@ impl App {
             health,
             store,
             process: process_id,
+            clock,
             drain_deadline: config.server.drain_deadline,
             public,
             flows,
@@ -253,9 +249,16 @@ impl App {
         &self.store
     }
 
-    /// Judges from now on by these accounts and keys.
+    /// Judges from now on by these accounts and keys. A new account that cannot be noted as known is, by its first
+    /// event.
     pub fn reload(&self, registry: Registry) {
+        let (store, accounts, now) = (self.store.clone(), accounts(&registry), self.clock.now());
         self.registry.store(Arc::new(registry));
+        self.flows.tasks.spawn(async move {
+            if let Err(error) = store.know_accounts(accounts, now).await {
+                warn(&error, "new accounts not noted, their first events will do it");
+            }
+        });
     }
 
     /// Takes nothing new, answers what was taken, finishes what was begun, ends. What a silent database or broker keeps
@@ -317,53 +320,6 @@ fn address(listener: &Listener, addr: SocketAddr) -> Result<SocketAddr, StartErr
     listener
         .local_addr()
         .map_err(|source| StartError::Bind { addr, source })
-}
-
-/// Prepares the database now, or, if it is away, as soon as it is back.
-async fn prepare(store: &Store, migrate: bool, flows: &Stage) -> Result<(), StartError> {
-    match prepare_now(store, migrate).await {
-        Ok(()) => Ok(()),
-        Err(error) if error.is_transient() => {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
-            let refusal = store.refusal(ASK_WHY).await;
-            tracing::warn!(%error, cause, refusal, "the database is not ready; it is prepared when it is");
-            flows
-                .tasks
-                .spawn(prepare_later(store.clone(), migrate, flows.stop.clone()));
-            Ok(())
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Migrates; or, where the operator does that by hand, only settles what the feed counts from.
-async fn prepare_now(store: &Store, migrate: bool) -> Result<(), StoreError> {
-    if migrate {
-        store.migrate().await
-    } else {
-        store.renew_feed_epoch().await
-    }
-}
-
-async fn prepare_later(store: Store, migrate: bool, stop: CancellationToken) {
-    let mut pause = COME_AGAIN;
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
-        }
-        match prepare_now(&store, migrate).await {
-            Ok(()) => {
-                tracing::info!("the database is there and up to date");
-                return;
-            }
-            Err(error) if error.is_transient() => pause = COME_AGAIN,
-            Err(error) => {
-                warn(&error, "the database is there, but cannot be brought up to date");
-                pause = ASK_FOR_HELP;
-            }
-        }
-    }
 }
 
 async fn sample(mut sampler: Sampler, stop: CancellationToken) {

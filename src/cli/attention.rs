@@ -100,7 +100,7 @@ fn show(out: &mut Output, answer: &Value) -> anyhow::Result<()> {
         "{} {}, since {}",
         item.code, item.state, item.created_at
     ))?;
-    out.line(&item.explanation)?;
+    out.line(&item.explained())?;
     for (name, text) in [("order", &item.order_id), ("event", &item.event_id)] {
         if let Some(text) = text {
             out.line(&format!("{name}: {text}"))?;
@@ -124,6 +124,9 @@ struct Item {
     event_id: Option<String>,
     state: String,
     explanation: String,
+    /// Absent in the answer of an older daemon.
+    #[serde(default)]
+    count: i64,
     actions: Vec<String>,
     created_at: String,
     resolution: Option<Resolution>,
@@ -137,6 +140,16 @@ struct Resolution {
     resolved_at: String,
 }
 
+impl Item {
+    /// The explanation, with how many events the item stands for.
+    fn explained(&self) -> String {
+        match self.count {
+            0 | 1 => self.explanation.clone(),
+            count => format!("{count} events: {}", self.explanation),
+        }
+    }
+}
+
 fn table(items: &[Item]) -> Table {
     let mut table = Table::new([
         "since", "code", "state", "order", "what", "ways out", "event", "id",
@@ -147,7 +160,7 @@ fn table(items: &[Item]) -> Table {
             &item.code,
             &item.state,
             or_dash(item.order_id.as_deref()),
-            &item.explanation,
+            &item.explained(),
             &item.actions.join(", "),
             or_dash(item.event_id.as_deref()),
             &item.id,

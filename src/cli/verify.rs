@@ -188,11 +188,12 @@ mod tests {
             name: name.to_owned(),
             merchant: "default".to_owned(),
             state,
+            rules: crate::event::AccountRules::default(),
             scheme: Scheme::Stripe(StripeAccount {
                 signing_secrets: vec![material],
                 tolerance: std::time::Duration::from_mins(5),
                 order_id_from: vec!["metadata.order_id".to_owned()],
-                livemode: None,
+                ..StripeAccount::default()
             }),
         }
     }

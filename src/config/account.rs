@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretSlice};
 
-use crate::event::{Currency, ProviderName};
+use crate::event::{AccountRules, Currency, ProviderName};
 
 /// One `[[accounts]]` entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Account {
     pub merchant: String,
     /// Whether it still takes notifications.
     pub state: AccountState,
+    /// What it says about its payments.
+    pub rules: AccountRules,
     /// The provider's own settings.
     pub scheme: Scheme,
 }
@@ -149,7 +151,7 @@ pub struct WechatpayAccount {
 }
 
 /// Stripe's settings.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StripeAccount {
     /// `signing_secrets`, several while one is being rolled.
     pub signing_secrets: Vec<KeyMaterial>,
@@ -159,6 +161,12 @@ pub struct StripeAccount {
     pub order_id_from: Vec<String>,
     /// `livemode`; absent: not checked.
     pub livemode: Option<bool>,
+    /// `connect_accounts`; empty: not checked.
+    pub connect_accounts: Vec<String>,
+    /// `merchant_from = "account"`: each connected account is a merchant of its own.
+    pub merchant_from_account: bool,
+    /// `only`: (path in `data.object`, the text that must stand there).
+    pub only: Vec<(String, String)>,
 }
 
 /// 2C2P's settings.

@@ -1,13 +1,14 @@
 //! `[[accounts]]` as a list: what all schemes share, and no two of the same name.
 //!
-//! Keys: `provider`, `name`, `merchant`, `state`; the scheme's own are in `schemes`.
+//! Keys: `provider`, `name`, `merchant`, `state`, `since`, `no_order`; the scheme's own are in `schemes`.
 
 use std::collections::BTreeSet;
 
 use super::account::{Account, AccountState};
 use super::keys::Keys;
 use super::{names, schemes};
-use crate::event::ProviderName;
+use crate::event::{AccountRules, NoOrder, ProviderName};
+use crate::time::Timestamp;
 
 /// Reads the whole list. An account without a known provider is left out: nothing else can be said of it.
 pub(super) fn read_all(keys: &mut Keys<'_>) -> Vec<Account> {
@@ -37,6 +38,10 @@ fn read(keys: &mut Keys<'_>) -> Option<Account> {
     let name = names::account(keys);
     let merchant = names::merchant(keys);
     let state = state(keys);
+    let rules = AccountRules {
+        since: since(keys),
+        no_order: no_order(keys),
+    };
     let Some(provider) = provider else {
         keys.forget();
         return None;
@@ -47,6 +52,7 @@ fn read(keys: &mut Keys<'_>) -> Option<Account> {
         name,
         merchant,
         state,
+        rules,
         scheme,
     })
 }
@@ -61,4 +67,24 @@ fn state(keys: &mut Keys<'_>) -> AccountState {
         _ => None,
     });
     state.unwrap_or_default()
+}
+
+fn since(keys: &mut Keys<'_>) -> Option<Timestamp> {
+    if !keys.is_given("since") {
+        return None;
+    }
+    let expected = "a time with its offset in quotes, such as \"2026-12-01T00:00:00+08:00\"";
+    keys.parsed("since", expected, Timestamp::parse_rfc3339)
+}
+
+fn no_order(keys: &mut Keys<'_>) -> NoOrder {
+    if !keys.is_given("no_order") {
+        return NoOrder::default();
+    }
+    let found = keys.parsed("no_order", "\"park\" or \"ignore\"", |text| match text {
+        "park" => Some(NoOrder::Park),
+        "ignore" => Some(NoOrder::Ignore),
+        _ => None,
+    });
+    found.unwrap_or_default()
 }

@@ -105,6 +105,11 @@ impl<'a> Keys<'a> {
         self.given.contains_key(key)
     }
 
+    /// The names of the keys that are given, in order.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.given.keys().cloned().collect()
+    }
+
     /// Takes a key as given.
     pub(super) fn take_given(&mut self, key: &str) -> Option<Value> {
         self.given.remove(key)

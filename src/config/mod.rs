@@ -36,7 +36,7 @@ pub use broker::{BrokerConfig, BrokerUrl, Exchange, Queue};
 pub use environment::{Environment, program};
 pub use load::{Config, Settings, Source};
 pub use log::{LogConfig, LogFormat};
-pub use names::DEFAULT_MERCHANT;
+pub use names::{DEFAULT_MERCHANT, is_merchant_name};
 pub use orders::{OrdersConfig, UnknownOrder};
 pub use problem::{ConfigErrors, Problem};
 pub use recorder::RecorderConfig;

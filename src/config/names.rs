@@ -19,16 +19,16 @@ pub(super) fn merchant(keys: &mut Keys<'_>) -> String {
     if !keys.is_given("merchant") {
         return DEFAULT_MERCHANT.to_owned();
     }
-    let fits = |text: &str| {
-        text.len() <= 64
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-    };
     keys.parsed("merchant", "1 to 64 of A-Z a-z 0-9 . _ -", |text| {
-        fits(text).then(|| text.to_owned())
+        is_merchant_name(text).then(|| text.to_owned())
     })
     .unwrap_or_default()
+}
+
+/// Whether `text` may be a merchant's name: 1 to 64 of `A-Z a-z 0-9 . _ -`.
+pub fn is_merchant_name(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    (1..=64).contains(&text.len()) && text.bytes().all(plain)
 }
 
 /// `[a-z0-9][a-z0-9-]{0,31}`.

@@ -11,6 +11,7 @@ use super::account::{
     WechatpayAccount,
 };
 use super::keys::Keys;
+use super::names::is_merchant_name;
 use crate::event::{Currency, ProviderName};
 
 /// The scheme's part of one account.
@@ -153,7 +154,58 @@ fn stripe(keys: &mut Keys<'_>) -> StripeAccount {
         tolerance,
         order_id_from,
         livemode: keys.maybe_boolean("livemode"),
+        connect_accounts: connect_accounts(keys),
+        merchant_from_account: merchant_from_account(keys),
+        only: only(keys),
     }
+}
+
+fn connect_accounts(keys: &mut Keys<'_>) -> Vec<String> {
+    let given = keys.is_given("connect_accounts");
+    let mut accounts = Vec::new();
+    for item in keys.list("connect_accounts") {
+        if item.text.starts_with("acct_") && is_merchant_name(&item.text) {
+            accounts.push(item.text);
+        } else {
+            keys.problem_at(
+                item.path,
+                "must be a connected account's id, such as \"acct_1A2b3C\"",
+            );
+        }
+    }
+    if given && accounts.is_empty() && !keys.is_broken_below("connect_accounts") {
+        keys.problem("connect_accounts", "is empty: no event would be of this account");
+    }
+    accounts
+}
+
+fn merchant_from_account(keys: &mut Keys<'_>) -> bool {
+    let given = keys.is_given("merchant_from");
+    given
+        && keys
+            .parsed("merchant_from", "\"account\"", |text| {
+                (text == "account").then_some(())
+            })
+            .is_some()
+}
+
+/// Paths in `data.object` with the text that must stand there.
+fn only(keys: &mut Keys<'_>) -> Vec<(String, String)> {
+    let given = keys.is_given("only");
+    let only = keys.section("only", |keys| {
+        let paths: Vec<String> = keys.names();
+        paths
+            .into_iter()
+            .filter_map(|path| Some((path.clone(), keys.maybe_text(&path)?)))
+            .collect::<Vec<_>>()
+    });
+    if given && only.is_empty() && !keys.is_broken_below("only") {
+        keys.problem(
+            "only",
+            "is empty: write { \"metadata.site\" = \"shop-a\" }, the path in quotes",
+        );
+    }
+    only
 }
 
 fn twoctwop(keys: &mut Keys<'_>) -> TwoCTwoPAccount {

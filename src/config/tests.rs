@@ -124,6 +124,9 @@ fn every_commented_block_of_the_example_is_right_as_it_stands() {
     };
     assert_eq!(stripe.signing_secrets[0].bytes.expose_secret(), b"whsec_canary");
     assert_eq!(stripe.livemode, Some(true));
+    assert_eq!(stripe.connect_accounts, ["acct_1A2b3C"]);
+    assert!(stripe.merchant_from_account);
+    assert_eq!(stripe.only, [("metadata.site".to_owned(), "shop-a".to_owned())]);
     let Scheme::Wechatpay(wechat) = &config.accounts[1].scheme else {
         panic!()
     };
@@ -477,4 +480,25 @@ fn a_named_file_must_exist_and_paths_start_from_its_folder() {
     assert_eq!(config.source, Source::File(path));
     assert_eq!(config.dir, dir.path());
     assert_eq!(config.store.sqlite_file, Some(dir.path().join("data/p.db")));
+}
+
+#[test]
+fn stripe_scope_settings_are_refused_by_path() {
+    let stripe = |more: &str| {
+        let block = "[[accounts]]\nprovider = \"stripe\"\nname = \"s\"\nsigning_secrets = [\"whsec_x\"]\n";
+        parse(&format!("{block}{more}"))
+    };
+    for (more, path) in [
+        ("connect_accounts = []", "accounts[0].connect_accounts"),
+        (
+            "connect_accounts = [\"acct_1\", \"a/b\"]",
+            "accounts[0].connect_accounts[1]",
+        ),
+        ("merchant_from = \"metadata\"", "accounts[0].merchant_from"),
+        ("only = {}", "accounts[0].only"),
+        ("only = { metadata.site = \"a\" }", "accounts[0].only.metadata"),
+        ("only = \"metadata.site\"", "accounts[0].only"),
+    ] {
+        assert_eq!(paths(stripe(more)), [path], "{more}");
+    }
 }

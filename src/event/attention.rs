@@ -40,6 +40,8 @@ pub enum AttentionCode {
     EventUnreadable,
     /// Facts waited longer than the deadline for their order.
     ParkedTooLong,
+    /// Genuine events of a kind that payhook does not apply: what they tell is settled elsewhere.
+    NotApplied,
     /// An event could not be applied.
     DeadLetter,
     /// The broker does not take a message.
@@ -52,7 +54,7 @@ pub enum AttentionCode {
 
 impl AttentionCode {
     /// Every code with its stored text.
-    pub const ALL: [(Self, &'static str); 20] = [
+    pub const ALL: [(Self, &'static str); 21] = [
         (Self::AmountMismatch, "amount_mismatch"),
         (Self::CurrencyMismatch, "currency_mismatch"),
         (Self::PaidAfterClose, "paid_after_close"),
@@ -69,6 +71,7 @@ impl AttentionCode {
         (Self::AmountUnreadable, "amount_unreadable"),
         (Self::EventUnreadable, "event_unreadable"),
         (Self::ParkedTooLong, "parked_too_long"),
+        (Self::NotApplied, "not_applied"),
         (Self::DeadLetter, "dead_letter"),
         (Self::Unpublishable, "unpublishable"),
         (Self::Unrecordable, "unrecordable"),
@@ -110,6 +113,7 @@ impl AttentionCode {
             | Self::AmountUnreadable
             | Self::EventUnreadable
             | Self::ParkedTooLong
+            | Self::NotApplied
             | Self::DeadLetter
             | Self::Unpublishable
             | Self::Unrecordable

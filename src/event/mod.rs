@@ -29,7 +29,7 @@ pub use cloudevent::{CloudEvent, Replay};
 pub use fact::{Fact, FactKind};
 pub use key::{EventKey, Fingerprint};
 pub use money::{Currency, MAX_MINOR, Money, MoneyError};
-pub use reading::{Identity, OrderPart, Reading};
+pub use reading::{AccountRules, Identity, NoOrder, OrderPart, Reading};
 
 use crate::time::Timestamp;
 

@@ -19,6 +19,25 @@ pub enum Identity {
     Mismatch(String),
 }
 
+/// What becomes of a payment in which no order id is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum NoOrder {
+    /// It waits for its order, and a human sees it when that takes too long.
+    #[default]
+    Park,
+    /// It is no order's: it counts only if another event links it to one.
+    Ignore,
+}
+
+/// What an account says about its payments, whatever its provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct AccountRules {
+    /// `since`: payments from before it are not shipped. `None`: from when the store first knew the account.
+    pub since: Option<Timestamp>,
+    /// `no_order`.
+    pub no_order: NoOrder,
+}
+
 /// One order of a combined event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderPart {
@@ -53,10 +72,20 @@ pub struct Reading {
     pub occurred_at: Option<Timestamp>,
     /// Whether it is about this account.
     pub identity: Identity,
+    /// The owner of its orders, where the event itself says so; else the account's.
+    pub merchant: Option<String>,
+    /// It does not say whose it is: its facts count once another event links their trade to an order, and until
+    /// then nobody has to look.
+    pub follows_trade: bool,
     /// What moves orders; empty for an event that is not mapped.
     pub facts: Vec<Fact>,
     /// Links that the event teaches, (trade id, order id), even where it states no fact.
     pub links: Vec<(String, String)>,
+    /// Why it is not applied although it may concern an order, and what to do, in words: one item `not_applied` for
+    /// each account and type counts such events.
+    pub not_applied: Option<String>,
+    /// What its account says about payments; the provider leaves it as it is.
+    pub rules: AccountRules,
     /// Why an amount could not be taken, in words: attention `amount_unreadable`, no facts.
     pub amount_unreadable: Option<String>,
     /// Why the event, or an id in it, cannot be understood, in words: attention `event_unreadable`, no facts.

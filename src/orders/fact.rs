@@ -42,6 +42,8 @@ pub struct TradeFacts<'a> {
     pub processing_at: Option<Timestamp>,
     /// How it stood.
     pub was: Was,
+    /// A report of its payment showed that it is not from before its account's `since`.
+    pub ships: bool,
     /// Its facts, by `seq`.
     pub facts: Vec<Known<'a>>,
 }

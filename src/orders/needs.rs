@@ -104,7 +104,7 @@ fn mismatch(
     );
     if about.0.has(FactKind::PaymentAccepted) {
         need.settled = Some("the payment was accepted");
-    } else if held && of_trade.refunds.refunded >= paid.minor {
+    } else if held && paid.minor > 0 && of_trade.refunds.refunded >= paid.minor {
         need.settled = Some("the held payment was refunded whole");
     }
     Some(need)

@@ -24,7 +24,7 @@ impl Registered {
             key,
             provider: self.provider,
             account: self.account.clone(),
-            merchant: self.merchant.clone(),
+            merchant: reading.merchant.unwrap_or_else(|| self.merchant.clone()),
             kind: storable(&reading.kind).into_owned(),
             provider_event_type: storable(&reading.provider_event_type).into_owned(),
             subject: text(reading.subject),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Explanation, Provider, Reason, Refusal, Step, Verified, build};
 use crate::config::{Account, AccountProblem, AccountState};
-use crate::event::{Event, Notification, ProviderName, Reading};
+use crate::event::{AccountRules, Event, Notification, ProviderName, Reading};
 use crate::telemetry::AccountMeters;
 
 /// One account with its scheme.
@@ -22,6 +22,8 @@ pub struct Registered {
     pub merchant: String,
     /// A retired account refuses everything.
     pub state: AccountState,
+    /// What the account says about its payments.
+    pub rules: AccountRules,
     /// The scheme.
     pub scheme: Box<dyn Provider>,
     /// What is counted of its notifications.
@@ -70,6 +72,7 @@ impl Registry {
                         account: account.name.clone(),
                         merchant: account.merchant.clone(),
                         state: account.state,
+                        rules: account.rules,
                         scheme,
                     };
                     registry.insert(
@@ -105,7 +108,12 @@ impl Registry {
                 .scheme
                 .read(event.content(), &event.provider_event_type)
         });
-        std::panic::catch_unwind(read).unwrap_or_else(|_| Err("reading it panicked".to_owned()))
+        let reading =
+            std::panic::catch_unwind(read).unwrap_or_else(|_| Err("reading it panicked".to_owned()))?;
+        Ok(Reading {
+            rules: registered.rules,
+            ..reading
+        })
     }
 
     /// The judgement of `account` step by step, for an operator; never on the request path. What

@@ -28,7 +28,7 @@ const SETTLE: &str = "update attention set state = 'resolved', resolved_at = $4,
 const OF_ORDERS: &str = "select merchant, code, source, state from attention where ";
 
 pub(super) const SELECT: &str = "select id, code, source, merchant, provider, account, order_id, trade_id, \
-     event_id, explanation, state, created_at, resolved_at, resolved_by, resolution, resolution_reason \
+     event_id, explanation, events, state, created_at, resolved_at, resolved_by, resolution, resolution_reason \
      from attention where ";
 
 /// An item to be raised.
@@ -83,6 +83,8 @@ pub struct AttentionView {
     pub state: String,
     /// In words.
     pub explanation: String,
+    /// How many events it stands for: one, unless it is about a kind of event at an account.
+    pub count: i64,
     /// What may be answered; empty once resolved.
     pub actions: Vec<&'static str>,
     /// When it was raised.
@@ -115,6 +117,7 @@ pub(super) struct AttentionRow {
     trade_id: Option<String>,
     event_id: Option<String>,
     explanation: String,
+    events: i64,
     state: String,
     created_at: i64,
     resolved_at: Option<i64>,
@@ -141,6 +144,7 @@ impl From<AttentionRow> for AttentionView {
             event_id: row.event_id,
             state: row.state,
             explanation: row.explanation,
+            count: row.events,
             actions: actions.to_vec(),
             created_at: Timestamp::from_micros(row.created_at),
             resolution,
@@ -174,9 +178,20 @@ pub async fn raise(tx: &mut Tx, item: &NewAttention, now: Timestamp) -> Result<b
     if fresh.is_none() {
         return Ok(false);
     }
-    let message = message(&id, item, now)?;
-    messages::insert(tx, std::slice::from_ref(&message), now).await?;
+    announce(tx, &id, item, 1, now).await?;
     Ok(true)
+}
+
+/// Writes the message of an item that is new and stands for `count` events.
+pub(super) async fn announce(
+    tx: &mut Tx,
+    id: &str,
+    item: &NewAttention,
+    count: i64,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let message = message(id, item, count, now)?;
+    messages::insert(tx, std::slice::from_ref(&message), now).await
 }
 
 /// One item of this merchant, as this transaction sees it.
@@ -261,7 +276,7 @@ pub async fn resolved_with(
     })?)
 }
 
-fn message(id: &str, item: &NewAttention, now: Timestamp) -> Result<NewMessage, StoreError> {
+fn message(id: &str, item: &NewAttention, count: i64, now: Timestamp) -> Result<NewMessage, StoreError> {
     let view = AttentionView {
         id: id.to_owned(),
         code: item.code.as_str().to_owned(),
@@ -269,6 +284,7 @@ fn message(id: &str, item: &NewAttention, now: Timestamp) -> Result<NewMessage, 
         event_id: item.event_id.as_ref().map(|id| id.as_str().to_owned()),
         state: "open".to_owned(),
         explanation: item.explanation.clone(),
+        count,
         actions: item.code.actions().to_vec(),
         created_at: now,
         resolution: None,

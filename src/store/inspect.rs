@@ -3,6 +3,7 @@
 //! Creates and changes nothing, unlike [`Store::open`](super::Store::open): a SQLite file that does not exist
 //! is not made, and one that does is opened for reading only. The caller bounds the time.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
@@ -10,9 +11,11 @@ use std::path::{Path, PathBuf};
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 
+use super::accounts::AccountKey;
 use super::key_uses::KeyUse;
 use super::schema::Schema;
-use super::{StoreError, StoreOptions, key_uses, postgres, schema, sqlite};
+use super::{StoreError, StoreOptions, accounts, key_uses, postgres, schema, sqlite};
+use crate::time::Timestamp;
 
 // `reset_val` is what the server, database and role say; payhook's own sessions raise `synchronous_commit`.
 const SETTINGS: &str = "select name, reset_val from pg_settings
@@ -42,6 +45,8 @@ pub enum Inspection {
         settings: Vec<(String, String)>,
         /// When each key last verified something; `None` while the schema is too old to know.
         key_uses: Option<Vec<KeyUse>>,
+        /// When it first knew each account; `None` likewise.
+        accounts: Option<BTreeMap<AccountKey, Timestamp>>,
     },
     /// A SQLite file that the first start will make.
     NotYet,
@@ -62,11 +67,17 @@ pub async fn inspect(url: &str, options: &StoreOptions) -> Result<Inspection, St
         } else {
             None
         };
+        let accounts = if schema.has(accounts::SINCE) {
+            Some(accounts::of_postgres(&pool).await?)
+        } else {
+            None
+        };
         pool.close().await;
         return Ok(Inspection::There {
             schema,
             settings,
             key_uses,
+            accounts,
         });
     }
     let connect = sqlite(url)?;
@@ -87,11 +98,17 @@ pub async fn inspect(url: &str, options: &StoreOptions) -> Result<Inspection, St
     } else {
         None
     };
+    let accounts = if schema.has(accounts::SINCE) {
+        Some(accounts::of_sqlite(&pool).await?)
+    } else {
+        None
+    };
     pool.close().await;
     Ok(Inspection::There {
         schema,
         settings,
         key_uses,
+        accounts,
     })
 }
 

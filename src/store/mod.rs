@@ -8,7 +8,9 @@
 //! On SQLite all writes go through one connection, so that writers queue in the process instead of failing
 //! with "database is locked"; readers have their own pool (WAL).
 
+pub mod accounts;
 pub mod attention;
+pub mod attention_group;
 pub mod audit;
 mod broker_queues;
 mod daemon_lock;

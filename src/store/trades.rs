@@ -12,10 +12,10 @@ use crate::time::Timestamp;
 const INSERT: &str = "insert into trades (merchant, provider, trade_id, account, status, created_at, updated_at) \
      select column1, column2, column3, column4, 'unpaid', column5, column5 from (";
 const SELECT: &str = "select merchant, provider, trade_id, account, order_id, status, amount, currency, refunded, \
-     reversed, paid_at, processing_at, late from trades where ";
+     reversed, paid_at, processing_at, late, ships from trades where ";
 const UPDATE: &str = "update trades set order_id = v.column4, status = v.column5, amount = v.column6, \
      currency = v.column7, refunded = v.column8, reversed = v.column9, paid_at = v.column10, \
-     processing_at = v.column11, late = v.column12, updated_at = v.column13 from (";
+     processing_at = v.column11, late = v.column12, ships = v.column13, updated_at = v.column14 from (";
 
 /// What identifies a trade.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,6 +59,8 @@ pub struct TradeRow {
     pub processing_at: Option<Timestamp>,
     /// Paid after a close.
     pub late: bool,
+    /// A report of its payment showed that it is not from before its account's `since`.
+    pub ships: bool,
 }
 
 #[derive(FromRow)]
@@ -76,6 +78,7 @@ struct Row {
     paid_at: Option<i64>,
     processing_at: Option<i64>,
     late: bool,
+    ships: bool,
 }
 
 impl TryFrom<Row> for TradeRow {
@@ -104,6 +107,7 @@ impl TryFrom<Row> for TradeRow {
             paid_at: row.paid_at.map(Timestamp::from_micros),
             processing_at: row.processing_at.map(Timestamp::from_micros),
             late: row.late,
+            ships: row.ships,
         })
     }
 }
@@ -172,6 +176,7 @@ pub async fn update(tx: &mut Tx, trades: &[&TradeRow], now: Timestamp) -> Result
         .int(|trade| trade.paid_at.map(Timestamp::micros))
         .int(|trade| trade.processing_at.map(Timestamp::micros))
         .bool(|trade| trade.late)
+        .bool(|trade| trade.ships)
         .each(now.micros());
     let written = on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(UPDATE);

@@ -1,6 +1,6 @@
 //! Looks now and then for events that have waited too long for their order, and shows them to a human.
 //!
-//! Every daemon with a worker looks; the attention item is unique, so two that look at once raise it once.
+//! Every daemon with a worker looks; the attention item is unique, so two that look at once raise it once. One that counts events is closed here, when none of them waits any more.
 
 use std::time::Duration;
 

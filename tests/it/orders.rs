@@ -1,5 +1,6 @@
 //! Facts move orders, on both databases: what commutes, what is written, what happens side by side.
 
+mod accounts;
 pub(crate) mod cast;
 mod commute;
 mod providers;

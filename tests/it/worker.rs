@@ -95,6 +95,7 @@ fn parts(store: &Store, broker: Broker, bell: &Bell) -> (WorkerParts, mpsc::Send
         account: "shop".to_owned(),
         merchant: "default".to_owned(),
         state: AccountState::Active,
+        rules: payhook::event::AccountRules::default(),
         scheme: Box::new(Scripted),
         meters: AccountMeters::new(ProviderName::Stripe, "shop", []),
     };

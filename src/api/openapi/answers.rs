@@ -236,6 +236,7 @@ fn attention() -> Value {
         "order_id": "ORDER-1001", "event_id": EVENT, "state": "open",
         "explanation": "alipay trade 2026112922001400000000000001 was paid 88.88 CNY, but the order is registered at 100.00 CNY: \
             the payment is booked and held: for the order it does not count until it is accepted",
+        "count": 1,
         "actions": ["accept_payment", "refunded_outside", "dismiss"], "created_at": AT, "resolution": null,
         "provider": "alipay", "account": "shop-cn", "trade_id": "2026112922001400000000000001",
     })

@@ -59,10 +59,10 @@ fn order_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
 
 fn price<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Money, D::Error> {
     let amount = Money::deserialize(deserializer)?;
-    if amount.minor > 0 {
+    if amount.minor >= 0 {
         Ok(amount)
     } else {
-        Err(D::Error::custom("`amount.minor` must be more than nothing"))
+        Err(D::Error::custom("`amount.minor` must not be less than nothing"))
     }
 }
 
@@ -70,7 +70,7 @@ fn described() -> Object {
     ObjectBuilder::new()
         .property(
             "minor",
-            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)),
+            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)),
         )
         .required("minor")
         .property("currency", Currency::schema())

@@ -4,35 +4,52 @@
 //! since the provider uses the new one can go. A key that verifies nothing is usually another key than was meant (the merchant's own instead of the
 //! provider's), so what was loaded is shown for comparison with the provider's console.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Finding;
 use crate::config::AccountState;
 use crate::provider::{KeyInfo, Registered, Registry};
+use crate::store::accounts::{AccountKey, UNDER_WAY};
 use crate::store::key_uses::KeyUse;
 use crate::time::Timestamp;
 
 /// How long before its end a certificate is warned of.
 const SOON: Duration = Duration::from_hours(30 * 24);
 
+/// What the store knows of accounts and keys; `None` where it cannot tell.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// When each key last verified something.
+    pub(super) uses: Option<Vec<KeyUse>>,
+    /// When the store first knew each account.
+    pub(super) accounts: Option<BTreeMap<AccountKey, Timestamp>>,
+}
+
 /// All findings of the accounts, in the order of their names.
-/// `uses`: when each key last verified something, if that is known.
-pub(super) fn findings(registry: &Registry, uses: Option<&[KeyUse]>, now: Timestamp) -> Vec<Finding> {
+pub(super) fn findings(registry: &Registry, known: &Known, now: Timestamp) -> Vec<Finding> {
     let mut accounts: Vec<_> = registry.iter().collect();
     accounts.sort_by_key(|account| (account.provider.as_str(), account.account.clone()));
     accounts
         .into_iter()
-        .flat_map(|account| of_account(account, uses, now))
+        .flat_map(|account| of_account(account, known, now))
         .collect()
 }
 
-fn of_account(account: &Registered, uses: Option<&[KeyUse]>, now: Timestamp) -> Vec<Finding> {
+fn of_account(account: &Registered, known: &Known, now: Timestamp) -> Vec<Finding> {
     let what = format!("{}/{}", account.provider, account.account);
     let mut found: Vec<_> = account
         .scheme
         .keys()
         .iter()
-        .map(|key| of_key(&what, key, last_use(account, key, uses).as_deref(), now))
+        .map(|key| {
+            of_key(
+                &what,
+                key,
+                last_use(account, key, known.uses.as_deref()).as_deref(),
+                now,
+            )
+        })
         .collect();
     if account.state == AccountState::Retired {
         found.push(Finding::warning(
@@ -40,6 +57,7 @@ fn of_account(account: &Registered, uses: Option<&[KeyUse]>, now: Timestamp) -> 
             "is retired: its notifications are refused and kept in quarantine",
         ));
     }
+    found.push(since(&what, account, known, now));
     found.extend(
         account
             .scheme
@@ -48,6 +66,31 @@ fn of_account(account: &Registered, uses: Option<&[KeyUse]>, now: Timestamp) -> 
             .map(|open| Finding::warning(&what, open)),
     );
     found
+}
+
+/// From when on the account's payments are shipped.
+fn since(what: &str, account: &Registered, known: &Known, now: Timestamp) -> Finding {
+    let shipped = |at: Timestamp| format!("payments made before {at} are not shipped");
+    let key = (account.provider.as_str().to_owned(), account.account.clone());
+    let first = known.accounts.as_ref().and_then(|accounts| accounts.get(&key));
+    match (account.rules.since, first) {
+        (Some(since), _) if since > now => Finding::warning(
+            what,
+            format!(
+                "{}, and that is in the future: nothing is shipped until then",
+                shipped(since)
+            ),
+        ),
+        (Some(since), _) => Finding::ok(what, shipped(since)),
+        (None, Some(first)) => {
+            let first = first.minus(UNDER_WAY);
+            Finding::ok(what, format!("{}: since is not given", shipped(first)))
+        }
+        (None, None) => Finding::ok(
+            what,
+            "payments made before the first start are not shipped: since is not given",
+        ),
+    }
 }
 
 /// When `key` last verified something, in words; `None` if that is not known or not what it is for.

@@ -116,11 +116,11 @@ async fn judge(globals: &Globals, out: &mut Output) -> std::io::Result<u8> {
         }
     };
     let mut findings = settings::findings(&config);
-    let ((of_store, uses), of_broker) = tokio::join!(
+    let ((of_store, known), of_broker) = tokio::join!(
         store::findings(&config.store, config.recorder.writers, DEADLINE),
         broker::findings(&config.broker, DEADLINE),
     );
-    findings.extend(keys::findings(&registry, uses.as_deref(), Clock::system().now()));
+    findings.extend(keys::findings(&registry, &known, Clock::system().now()));
     findings.extend(of_store);
     findings.extend(of_broker);
     let ok = print(out, &config.source.to_string(), &findings)?;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use secrecy::ExposeSecret as _;
 
 use super::Finding;
+use super::keys::Known;
 use crate::config::StoreConfig;
-use crate::store::key_uses::KeyUse;
 use crate::store::{Inspection, Schema, Store, StoreError, StoreOptions, inspect};
 use crate::telemetry::causes;
 
@@ -26,17 +26,17 @@ const BESIDES_THE_POOL: u32 = 10;
 /// The least that `store.max_connections` may be.
 const SMALLEST_POOL: u32 = 2;
 
-/// All findings of the database, after at most `deadline` and a second, and when each key last verified something, if it
-/// can tell.
+/// All findings of the database, after at most `deadline` and a second, and what it knows of accounts and keys, as far
+/// as it can tell.
 pub(super) async fn findings(
     config: &StoreConfig,
     writers: u32,
     deadline: Duration,
-) -> (Vec<Finding>, Option<Vec<KeyUse>>) {
+) -> (Vec<Finding>, Known) {
     let url = config.url.expose_secret();
     if !config.is_postgres() && config.sqlite_file.is_none() {
         let lost = "lives in memory: everything is lost when the process ends";
-        return (vec![Finding::problem(WHAT, lost)], None);
+        return (vec![Finding::problem(WHAT, lost)], Known::default());
     }
     let options = StoreOptions {
         max_connections: 1,
@@ -52,7 +52,7 @@ pub(super) async fn findings(
                 .await
                 .filter(|said| !why.contains(said.as_str()));
             let message = format!("cannot be used: {why}{}", in_its_words(said));
-            return (vec![Finding::problem(WHAT, message)], None);
+            return (vec![Finding::problem(WHAT, message)], Known::default());
         }
         Err(_) => {
             let said = refusal(config, &options).await;
@@ -61,14 +61,19 @@ pub(super) async fn findings(
                 deadline.as_secs(),
                 in_its_words(said)
             );
-            return (vec![Finding::problem(WHAT, message)], None);
+            return (vec![Finding::problem(WHAT, message)], Known::default());
         }
     };
-    let uses = match &mut found {
-        Inspection::There { key_uses, .. } => key_uses.take(),
-        _ => None,
+    let known = match &mut found {
+        Inspection::There {
+            key_uses, accounts, ..
+        } => Known {
+            uses: key_uses.take(),
+            accounts: accounts.take(),
+        },
+        _ => Known::default(),
     };
-    (judge(config, writers, found), uses)
+    (judge(config, writers, found), known)
 }
 
 /// What Postgres says to one who asks for a connection, if it gives none; a pool only says that time ran out.

@@ -9,6 +9,7 @@ use crate::orders::ledger::Entry;
 use crate::orders::status::TradeStatus;
 use crate::orders::transition::Standing;
 use crate::store::attention::NewAttention;
+use crate::store::attention_group::Counted;
 use crate::store::facts::{FactKey, FactRow};
 use crate::store::history::NewOutcome;
 use crate::store::ledger::NewEntry;
@@ -51,6 +52,8 @@ pub(super) struct Order {
     pub(super) row: OrderRow,
     pub(super) began: Standing,
     pub(super) stands: Standing,
+    /// Its payment is one to ship, once the order is paid.
+    pub(super) ships: bool,
 }
 
 /// A fact and whether it has taken effect; one that has not waits for its order, its registration or, unsigned,
@@ -84,6 +87,8 @@ pub(super) struct Writes {
     pub(super) had_waited: BTreeSet<EventId>,
     pub(super) concerns: BTreeSet<(EventId, OrderKey)>,
     pub(super) attention: Vec<NewAttention>,
+    /// Events of kinds that are not applied.
+    pub(super) counted: Vec<Counted>,
     pub(super) resolved: Vec<(Concern, &'static str)>,
 }
 
@@ -209,6 +214,7 @@ fn trade_facts<'a>(row: &'a TradeRow, order_id: &'a str) -> TradeFacts<'a> {
             held: status == TradeStatus::Held,
             late: row.late,
         },
+        ships: row.ships,
         facts: Vec::new(),
     }
 }

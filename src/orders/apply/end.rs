@@ -174,13 +174,17 @@ impl Book {
 
     /// One part for each order that the event names, or one for none.
     pub(super) fn unmapped(&self, input: &Input) -> Vec<Part> {
+        let reason = match input.not_applied {
+            Some(_) => "it is of a kind that is not applied",
+            None => "it says nothing that moves an order",
+        };
         let part = |order: Option<OrderKey>| Part {
             before: self.status_of(order.as_ref()),
             after: self.status_of(order.as_ref()),
             order,
             fact: String::new(),
             outcome: Outcome::Unmapped,
-            reason: "it says nothing that moves an order".to_owned(),
+            reason: reason.to_owned(),
             moved: false,
         };
         let named = input.names.iter().map(|order| input.order_key(order));

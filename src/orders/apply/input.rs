@@ -1,13 +1,18 @@
 //! One event, or one decision, in the form that is applied.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::book::Concern;
 use super::{Item, OwnFact};
-use crate::event::{AttentionCode, Event, EventId, Fact, FactKind, Identity, ProviderName};
+use crate::event::{AttentionCode, Event, EventId, Fact, FactKind, Identity, NoOrder, ProviderName, Reading};
+use crate::store::accounts::AccountKey;
+use crate::store::attention::NewAttention;
+use crate::store::attention_group::Counted;
 use crate::store::facts::FactKey;
 use crate::store::orders::OrderKey;
 use crate::store::trades::TradeKey;
+use crate::time::Timestamp;
 
 /// Whose facts they are that come from no provider.
 pub(super) const OWN: &str = "payhook";
@@ -31,9 +36,30 @@ pub(super) struct Input {
     pub(super) names: Vec<String>,
     /// Why it is not applied.
     pub(super) refusal: Option<Refusal>,
+    /// Why it is not applied, and the item that counts its kind.
+    pub(super) not_applied: Option<Counted>,
+    /// Why nobody has to look while its trade is linked to no order.
+    pub(super) ignored: Option<&'static str>,
     /// The trade it speaks of, of several the first.
     pub(super) trade: Option<String>,
+    /// When it arrived and when, by its provider, it happened; absent for what is our own.
+    pub(super) times: Option<Times>,
+    /// Payments before it are not shipped; `None`: every payment is.
+    pub(super) since: Option<Timestamp>,
 }
+
+/// An event's times.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) received_at: Timestamp,
+    pub(super) occurred_at: Timestamp,
+    /// It is the payment's own message, so what happened then is the payment.
+    pub(super) of_payment: bool,
+}
+
+/// How long after a payment a provider may still tell of its refund or end: what tells of those and does not say
+/// when the payment was made may tell of one that is as old.
+const LONGEST_AFTER: Duration = Duration::from_hours(366 * 24);
 
 /// What an event may be refused for, by the account or the version that read it.
 const REFUSALS: [AttentionCode; 3] = [
@@ -63,6 +89,32 @@ fn about(event: &Event) -> String {
         return String::new();
     }
     format!(" ({})", parts.join(", "))
+}
+
+fn ignored(reading: &Reading) -> Option<&'static str> {
+    if reading.follows_trade {
+        return Some("it does not say whose it is, and its payment is none of ours so far");
+    }
+    let ignores = reading.rules.no_order == NoOrder::Ignore;
+    ignores.then_some("no order id is found, and the account ignores such payments")
+}
+
+fn not_applied(event: &Event, reading: &Reading) -> Option<Counted> {
+    let (provider, account) = (event.provider.as_str(), event.account.as_str());
+    Some(Counted {
+        item: NewAttention {
+            code: AttentionCode::NotApplied,
+            source: Counted::group(provider, account, &event.provider_event_type),
+            merchant: event.merchant.clone(),
+            provider: Some(event.provider),
+            account: Some(event.account.clone()),
+            order_id: None,
+            trade_id: None,
+            event_id: Some(event.id.clone()),
+            explanation: format!("{provider}/{account}: {}", reading.not_applied.as_ref()?),
+        },
+        events: vec![event.id.clone()],
+    })
 }
 
 impl Input {
@@ -108,7 +160,15 @@ impl Input {
                 .chain(reading.orders.iter().map(|part| &part.order_id))
                 .cloned()
                 .collect(),
+            not_applied: refusal.is_none().then(|| not_applied(event, reading)).flatten(),
             refusal,
+            ignored: ignored(reading),
+            since: reading.rules.since,
+            times: Some(Times {
+                received_at: event.received_at,
+                occurred_at: event.occurred_at,
+                of_payment: event.kind == "payment.succeeded",
+            }),
             trade: event
                 .trade_id
                 .clone()
@@ -160,7 +220,38 @@ impl Input {
             facts: vec![fact],
             links: Vec::new(),
             refusal: None,
+            not_applied: None,
+            ignored: None,
+            times: None,
+            since: None,
         }
+    }
+
+    /// The account whose `since` is to be looked up, and when the event arrived: it tells of a payment, and the
+    /// configuration gives none.
+    pub(super) fn asks_since(&self) -> Option<(AccountKey, Timestamp)> {
+        let pays = |fact: &Fact| fact.kind == FactKind::PaymentSucceeded;
+        let asks = self.since.is_none() && self.told().iter().any(pays);
+        let account = self.account.clone().filter(|_| asks)?;
+        Some(((self.provider.clone(), account), self.times?.received_at))
+    }
+
+    /// Whether `fact`, told by this event, shows that its trade's payment is not from before the account's `since`.
+    /// Without a time of its own the payment is as old as it may be: it happened with its own message, and up to
+    /// [`LONGEST_AFTER`] before any other. So what only looks old is shipped when a message with its time comes.
+    pub(super) fn ships(&self, fact: &Fact) -> bool {
+        if fact.kind != FactKind::PaymentSucceeded || fact.unsigned.is_some() {
+            return false;
+        }
+        let (Some(since), Some(times)) = (self.since, self.times) else {
+            return true;
+        };
+        let after = if times.of_payment {
+            Duration::ZERO
+        } else {
+            LONGEST_AFTER
+        };
+        fact.at.unwrap_or_else(|| times.occurred_at.minus(after)) >= since
     }
 
     /// The items that an earlier refusal of this event may have raised, if it is not refused now.

@@ -13,6 +13,7 @@ use crate::event::{AttentionCode, Currency, EventId, Fact, FactKind, Identity};
 use crate::orders::ledger::{Entry, EntryType};
 use crate::orders::status::{Status, Totals};
 use crate::orders::transition::Standing;
+use crate::store::accounts::{self, AccountKey, UNDER_WAY};
 use crate::store::facts::{self, FactKey, FactRow, NewFact};
 use crate::store::ledger::EntryRow;
 use crate::store::orders::{OrderKey, OrderRow};
@@ -32,6 +33,26 @@ pub(super) async fn accepted_mismatches(
         .collect();
     let sources = attention::resolved_with(tx, AttentionCode::IdentityMismatch, "apply_once", &about).await?;
     Ok(sources.into_iter().collect())
+}
+
+/// Settles for each input whose account gives no `since` from when on that account's payments are shipped: from
+/// when the store first knew it. One that no daemon has noted yet is known from its first event.
+pub(super) async fn settle_since(tx: &mut Tx, inputs: &mut [Input]) -> Result<(), StoreError> {
+    let mut unknown: BTreeMap<AccountKey, Timestamp> = BTreeMap::new();
+    for (account, received_at) in inputs.iter().filter_map(Input::asks_since) {
+        let first = unknown.entry(account).or_insert(received_at);
+        *first = received_at.min(*first);
+    }
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let known = accounts::known_since(tx, &unknown).await?;
+    for input in inputs {
+        if let Some((account, _)) = input.asks_since() {
+            input.since = known.get(&account).map(|at| at.minus(UNDER_WAY));
+        }
+    }
+    Ok(())
 }
 
 /// Everything that `inputs` touch, locked; their new facts are recorded.
@@ -242,6 +263,7 @@ fn order(row: OrderRow) -> Result<Order, StoreError> {
         row,
         began,
         stands: began,
+        ships: false,
     })
 }
 

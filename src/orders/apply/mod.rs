@@ -172,11 +172,7 @@ pub async fn apply(
     policy: &Policy,
     now: Timestamp,
 ) -> Result<Vec<Applied>, ApplyError> {
-    let accepted = load::accepted_mismatches(tx, items).await?;
-    let inputs = items
-        .iter()
-        .map(|item| Input::of_event(item, &accepted))
-        .collect();
+    let inputs = inputs(tx, items).await?;
     run(tx, inputs, policy, now).await
 }
 
@@ -188,17 +184,23 @@ pub async fn preview(
     policy: &Policy,
     now: Timestamp,
 ) -> Result<Preview, ApplyError> {
-    let accepted = load::accepted_mismatches(tx, items).await?;
-    let inputs: Vec<Input> = items
-        .iter()
-        .map(|item| Input::of_event(item, &accepted))
-        .collect();
+    let inputs = inputs(tx, items).await?;
     let mut book = load::load(tx, &inputs, policy, now).await?;
     let applied = inputs.iter().map(|input| book.step(input)).collect();
     Ok(Preview {
         applied,
         changes: book.changes(),
     })
+}
+
+async fn inputs(tx: &mut Tx, items: &[Item<'_>]) -> Result<Vec<Input>, StoreError> {
+    let accepted = load::accepted_mismatches(tx, items).await?;
+    let mut inputs: Vec<Input> = items
+        .iter()
+        .map(|item| Input::of_event(item, &accepted))
+        .collect();
+    load::settle_since(tx, &mut inputs).await?;
+    Ok(inputs)
 }
 
 /// Applies a fact that comes from no event.

@@ -56,12 +56,13 @@ pub(super) fn contradiction(known: &Recorded, fact: &Fact, trade: Option<&TradeR
     })
 }
 
-/// Fills what the trade did not know; whether it did.
-pub(super) fn fill(row: &mut TradeRow, fact: &Fact) -> bool {
+/// Fills what the trade did not know; whether it did. `ships`: the fact shows a payment that is to be shipped.
+pub(super) fn fill(row: &mut TradeRow, fact: &Fact, ships: bool) -> bool {
     if fact.unsigned.is_some() {
         return false;
     }
     let was = row.clone();
+    row.ships |= ships;
     match fact.kind {
         FactKind::PaymentSucceeded => {
             row.amount = row.amount.or(fact.amount);

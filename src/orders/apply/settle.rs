@@ -3,10 +3,11 @@
 use super::book::{Book, Raised};
 use super::words::movement;
 use crate::event::{Currency, EventId, Money};
+use crate::orders::fact::OrderFacts;
 use crate::orders::ledger::{Entry, missing_entries};
 use crate::orders::needs::{Need, needs};
-use crate::orders::status::{ClosedBy, Judgement, Status, judge};
-use crate::orders::transition::Standing;
+use crate::orders::status::{ClosedBy, Judgement, Status, TradeStatus, judge};
+use crate::orders::transition::{Standing, is_shippable};
 use crate::store::attention::NewAttention;
 use crate::store::facts::FactKey;
 use crate::store::ledger::NewEntry;
@@ -26,6 +27,7 @@ pub(super) struct Change {
 
 struct Judged {
     order: Judgement,
+    ships: bool,
     needs: Vec<Need>,
     trades: Vec<(TradeKey, Vec<Entry>)>,
 }
@@ -52,13 +54,14 @@ impl Book {
             });
             Judged {
                 needs: needs(facts, &order),
+                ships: ships(facts, &order),
                 trades: trades.collect(),
                 order,
             }
         });
         let mut words = Vec::new();
         self.settle_trades(key, &judged, event_id, &mut words);
-        let (before, after) = self.settle_order(key, &judged.order, &mut words);
+        let (before, after) = self.settle_order(key, &judged.order, judged.ships, &mut words);
         let mut raised = Vec::new();
         for need in judged.needs {
             self.settle_need(key, need, event_id, &mut raised, &mut words);
@@ -121,6 +124,7 @@ impl Book {
         &mut self,
         key: &OrderKey,
         judged: &Judgement,
+        ships: bool,
         words: &mut Vec<String>,
     ) -> (Status, Status) {
         let Some(order) = self.orders.get_mut(key) else {
@@ -145,6 +149,16 @@ impl Book {
         } else if totals != order.stands.totals && words.is_empty() {
             words.push("a total grew".to_owned());
         }
+        if is_shippable(after) && order.began.paid_version.is_none() {
+            if !ships && before.rank() == 0 {
+                words.push(
+                    "paid before its account's `since`, so it is not shipped: no order.paid".to_owned(),
+                );
+            } else if ships && !order.ships && before.rank() > 0 {
+                words.push("not paid before its account's `since` after all: it is shipped".to_owned());
+            }
+        }
+        order.ships = ships;
         order.stands = Standing {
             status: after,
             totals,
@@ -201,6 +215,19 @@ impl Book {
         self.raised.insert(id, Raised { open: true });
         self.writes.attention.push(item);
     }
+}
+
+/// Whether the order's payment is one to ship: of the trades that make it paid, leaving out those refunded whole,
+/// none is from before its account's `since`. Where one is, the order was shipped by whoever came before, and a
+/// second payment is for a human.
+fn ships(facts: &OrderFacts<'_>, judged: &Judgement) -> bool {
+    let mut counted = facts
+        .trades
+        .iter()
+        .zip(&judged.trades)
+        .filter(|(_, judged)| judged.counts && judged.status != TradeStatus::Refunded)
+        .peekable();
+    counted.peek().is_some() && counted.all(|(trade, _)| trade.ships)
 }
 
 /// What `orders.amount` says: the registered amount, in the order's currency. Registered in another, after a

@@ -32,15 +32,20 @@ impl Book {
             let explanation = refusal.explanation.clone();
             parts.push(self.complain(input, refusal.code, refusal.source.clone(), order, explanation));
         }
+        self.writes.counted.extend(input.not_applied.clone());
         let linked = self.link(input, &mut parts);
         let sorted = self.sort(input, &linked.1, &mut parts);
         for (key, reason) in &sorted.waiting {
             let fact = self.facts.get(key);
+            // It is recorded all the same, and takes effect when its trade is linked.
+            let ignored = input
+                .ignored
+                .filter(|_| fact.is_some_and(|fact| fact.row.fact.trade_id.is_some()));
             parts.push(Part {
                 order: None,
                 fact: fact.map_or("", |fact| fact.row.fact.kind.as_str()).to_owned(),
-                outcome: Outcome::Parked,
-                reason: reason.clone(),
+                outcome: ignored.map_or(Outcome::Parked, |_| Outcome::Unmapped),
+                reason: ignored.map_or_else(|| reason.clone(), str::to_owned),
                 before: Status::Pending,
                 after: Status::Pending,
                 moved: fact.is_some_and(|fact| fact.fresh),
@@ -120,7 +125,8 @@ impl Book {
                 continue;
             }
             let row = trade.as_ref().and_then(|trade| self.trades.get_mut(trade));
-            if row.is_some_and(|row| fill(row, fact)) {
+            let ships = input.ships(fact);
+            if row.is_some_and(|row| fill(row, fact, ships)) {
                 self.changed_trades.extend(trade.clone());
             }
             match order {

@@ -8,6 +8,7 @@ use super::words::Line;
 use crate::event::EventId;
 use crate::orders::transition::{Standing, transitions};
 use crate::store::attention::{self, Resolution};
+use crate::store::attention_group::{self, Counted};
 use crate::store::history::{self, NewHistory};
 use crate::store::orders::{OrderKey, OrderRow};
 use crate::store::trades::TradeRow;
@@ -50,6 +51,20 @@ pub(super) async fn write(tx: &mut Tx, book: Book, now: Timestamp) -> Result<(),
     for item in &raised {
         attention::raise(tx, item, now).await?;
     }
+    let mut counted = book.writes.counted;
+    counted.sort_by(|one, other| {
+        let key = |counted: &Counted| {
+            (
+                counted.item.code,
+                counted.item.merchant.clone(),
+                counted.item.source.clone(),
+            )
+        };
+        key(one).cmp(&key(other))
+    });
+    for counted in &counted {
+        attention_group::count(tx, counted, now).await?;
+    }
     for ((merchant, code, source), why) in &book.writes.resolved {
         let resolution = Resolution {
             action: "resolved_itself".to_owned(),
@@ -71,7 +86,12 @@ async fn write_orders(
     let mut rounds: Vec<Vec<OrderRow>> = Vec::new();
     let mut paths = Vec::new();
     for order in orders {
-        let versions = transitions(&order.began, order.stands.status, order.stands.totals);
+        let versions = transitions(
+            &order.began,
+            order.stands.status,
+            order.stands.totals,
+            order.ships,
+        );
         let mut rows: Vec<OrderRow> = versions
             .iter()
             .map(|version| row_at(&order.row, version))

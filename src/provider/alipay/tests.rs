@@ -40,6 +40,7 @@ fn build(settings: &AlipayAccount) -> Result<Alipay, Vec<AccountProblem>> {
         name: "shop-cn".into(),
         merchant: "default".into(),
         state: AccountState::Active,
+        rules: crate::event::AccountRules::default(),
         scheme: Scheme::Alipay(settings.clone()),
     };
     Alipay::new(&account, settings)

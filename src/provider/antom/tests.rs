@@ -32,6 +32,7 @@ fn build(settings: &AntomAccount) -> Result<Antom, Vec<AccountProblem>> {
         name: "shop-global".into(),
         merchant: "default".into(),
         state: AccountState::Active,
+        rules: crate::event::AccountRules::default(),
         scheme: Scheme::Antom(settings.clone()),
     };
     Antom::new(&account, settings)

@@ -6,6 +6,8 @@
 use serde_json::value::RawValue;
 
 use super::payload::{Object, Payload};
+use super::scope::{Ours, Scope};
+use super::session::{self, Session};
 use crate::event::{Currency, Fact, FactKind, Identity, Money, Reading, text};
 use crate::provider::raw_json::{self, Members};
 use crate::time::Timestamp;
@@ -15,8 +17,8 @@ use crate::time::Timestamp;
 pub(super) struct Rules {
     /// Dotted paths in `data.object`, the first that is present names the order.
     pub(super) order_id_from: Vec<String>,
-    /// The mode the account is for, where it says so.
-    pub(super) livemode: Option<bool>,
+    /// What is the account's own.
+    pub(super) scope: Scope,
 }
 
 /// Reads one event.
@@ -39,18 +41,42 @@ fn understood(payload: &Payload<'_>, rules: &Rules) -> Result<Reading, String> {
         ),
         provider_event_type: provider_event_type(payload),
         occurred_at: created(payload.created),
-        identity: identity(raw_json::boolean(payload.livemode), rules.livemode),
+        identity: rules.scope.identity(payload),
         ..Reading::default()
     };
+    if reading.identity == Identity::Ok {
+        reading.merchant = rules.scope.merchant(payload)?;
+    }
     if payload.is_thin() {
         return Ok(reading);
     }
     let Some(resource) = payload.resource()? else {
         return Ok(reading);
     };
+    let ours = rules.scope.ours(event_type, resource)?;
+    if ours == Ours::No {
+        return Ok(Reading {
+            kind: "other.not_ours".to_owned(),
+            identity: Identity::Ok,
+            ..reading
+        });
+    }
     let object = Object::read(resource)?;
-    reading.order_id = order_id(resource, &rules.order_id_from)?;
+    reading.follows_trade = ours == Ours::AsItsPayment;
+    if !reading.follows_trade {
+        reading.order_id = order_id(resource, &rules.order_id_from)?;
+    }
     reading.trade_id = trade_id(event_type, &object);
+    // Without an order id it is nobody's business here, as a renewal's or a card's that was only set up.
+    let session = match reading.order_id {
+        Some(_) => session::judge(event_type, &object),
+        None => Session::Other,
+    };
+    match session {
+        Session::Free => reading.trade_id = object.id(),
+        Session::NotApplied => reading.not_applied = Some(session::WAY_OUT.to_owned()),
+        Session::Other => {}
+    }
     if let (Some(trade), Some(order)) = (&reading.trade_id, &reading.order_id) {
         reading.links.push((trade.clone(), order.clone()));
     }
@@ -65,6 +91,7 @@ fn understood(payload: &Payload<'_>, rules: &Rules) -> Result<Reading, String> {
         trade: reading.trade_id.as_deref(),
         at: reading.occurred_at,
         attempt: &attempt,
+        session,
     };
     match case.says(event_type) {
         Ok(said) => {
@@ -84,18 +111,6 @@ fn created(value: Option<&RawValue>) -> Option<Timestamp> {
     match raw_json::integer(value) {
         Some(secs) => Some(Timestamp::from_secs(secs)),
         None => Timestamp::parse_rfc3339(&raw_json::text(value)?),
-    }
-}
-
-fn identity(livemode: Option<bool>, wanted: Option<bool>) -> Identity {
-    match (livemode, wanted) {
-        (Some(true), Some(false)) => {
-            Identity::Mismatch("a live event at an account for test mode".to_owned())
-        }
-        (Some(false), Some(true)) => {
-            Identity::Mismatch("a test event at an account for live mode".to_owned())
-        }
-        _ => Identity::Ok,
     }
 }
 
@@ -130,7 +145,7 @@ fn trade_id(event_type: &str, object: &Object<'_>) -> Option<String> {
 }
 
 /// `charge.refund.updated` is about a refund; `charge.refunded` is about the charge.
-fn is_refund(event_type: &str) -> bool {
+pub(super) fn is_refund(event_type: &str) -> bool {
     event_type.starts_with("refund.") || event_type.starts_with("charge.refund.")
 }
 
@@ -149,6 +164,7 @@ struct Case<'a> {
     trade: Option<&'a str>,
     at: Option<Timestamp>,
     attempt: &'a str,
+    session: Session,
 }
 
 impl Case<'_> {
@@ -228,9 +244,12 @@ impl Case<'_> {
         }
     }
 
-    /// The session repeats what its payment intent says, so it is never the payment's own message. A delayed
-    /// method completes the session unpaid.
+    /// The session repeats what its payment intent says, so only one without any is the payment's own message. A
+    /// delayed method completes the session unpaid.
     fn session_paid(&self) -> Result<Said, String> {
+        if self.session == Session::Free {
+            return self.paid("amount_total", self.object.amount_total);
+        }
         let paid = raw_json::text(self.object.payment_status).is_some_and(|status| status == "paid");
         if !paid || self.trade.is_none() {
             return Ok(Said::default());

@@ -8,6 +8,8 @@ mod explain;
 mod facts;
 mod header;
 mod payload;
+mod scope;
+mod session;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -19,6 +21,7 @@ pub use header::sign;
 use self::facts::Rules;
 use self::header::SignatureHeader;
 use self::payload::Payload;
+use self::scope::Scope;
 use super::secret::Secret;
 use super::{Ack, Explanation, KeyInfo, Provider, Reason, Refusal, Verdict, Verified, raw_json};
 use crate::config::{Account, AccountProblem, StripeAccount};
@@ -66,7 +69,12 @@ impl Stripe {
         }
         let rules = Rules {
             order_id_from: settings.order_id_from.clone(),
-            livemode: settings.livemode,
+            scope: Scope {
+                livemode: settings.livemode,
+                connect_accounts: settings.connect_accounts.clone(),
+                merchant_from_account: settings.merchant_from_account,
+                only: settings.only.clone(),
+            },
         };
         Ok(Self {
             account: account.name.clone(),
@@ -183,7 +191,7 @@ impl Provider for Stripe {
     }
 
     fn unchecked(&self) -> Vec<&'static str> {
-        if self.rules.livemode.is_none() {
+        if self.rules.scope.livemode.is_none() {
             return vec!["livemode is not given: live and test events are both applied"];
         }
         Vec::new()

@@ -19,6 +19,7 @@ pub(super) struct Payload<'a> {
     pub(super) created: Option<&'a RawValue>,
     pub(super) livemode: Option<&'a RawValue>,
     account: Option<&'a RawValue>,
+    context: Option<&'a RawValue>,
     api_version: Option<&'a RawValue>,
     data: Option<&'a RawValue>,
     about: Result<About<'a>, String>,
@@ -56,6 +57,7 @@ impl<'a> Payload<'a> {
             created: members.get("created")?,
             livemode: members.get("livemode")?,
             account: members.get("account")?,
+            context: members.get("context")?,
             api_version: members.get("api_version")?,
             data,
             about: About::read(data),
@@ -80,6 +82,12 @@ impl<'a> Payload<'a> {
     /// Whether it only points at what happened. Told by `object` alone: `type` may be `v1.…` here too.
     pub(super) fn is_thin(&self) -> bool {
         raw_json::text(self.object).is_some_and(|object| object == "v2.core.event")
+    }
+
+    /// The connected account that it is about; a thin event calls it its context.
+    pub(super) fn account(&self) -> Option<Cow<'a, str>> {
+        let context = self.context.filter(|_| self.is_thin());
+        raw_json::text(self.account.or(context)).filter(|account| !account.is_empty())
     }
 
     /// The members of `data.object`; an error, in words, when that is no object.
@@ -133,6 +141,7 @@ pub(super) struct Object<'a> {
     pub(super) failure_reason: Option<&'a RawValue>,
     pub(super) last_payment_error: Option<&'a RawValue>,
     latest_charge: Option<&'a RawValue>,
+    pub(super) mode: Option<&'a RawValue>,
     payment_intent: Option<&'a RawValue>,
     pub(super) payment_status: Option<&'a RawValue>,
     pub(super) reason: Option<&'a RawValue>,
@@ -158,6 +167,7 @@ impl<'a> Object<'a> {
             failure_reason: members.get("failure_reason")?,
             last_payment_error: members.get("last_payment_error")?,
             latest_charge: members.get("latest_charge")?,
+            mode: members.get("mode")?,
             payment_intent: members.get("payment_intent")?,
             payment_status: members.get("payment_status")?,
             reason: members.get("reason")?,

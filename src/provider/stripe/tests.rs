@@ -21,7 +21,7 @@ fn settings(secrets: &[&str]) -> StripeAccount {
         signing_secrets: secrets.iter().map(material).collect(),
         tolerance: Duration::from_mins(5),
         order_id_from: vec!["metadata.order_id".to_owned(), "client_reference_id".to_owned()],
-        livemode: None,
+        ..StripeAccount::default()
     }
 }
 
@@ -31,6 +31,7 @@ fn account(settings: &StripeAccount) -> Account {
         name: "a".to_owned(),
         merchant: "default".to_owned(),
         state: AccountState::Active,
+        rules: crate::event::AccountRules::default(),
         scheme: Scheme::Stripe(settings.clone()),
     }
 }
@@ -38,7 +39,6 @@ fn account(settings: &StripeAccount) -> Account {
 fn scheme(settings: &StripeAccount) -> Stripe {
     Stripe::new(&account(settings), settings).unwrap()
 }
-
 fn stripe() -> Stripe {
     scheme(&settings(&["whsec_test_secret"]))
 }

@@ -17,6 +17,7 @@ fn account(settings: &TwoCTwoPAccount) -> Account {
         name: "th".to_owned(),
         merchant: "default".to_owned(),
         state: AccountState::Active,
+        rules: crate::event::AccountRules::default(),
         scheme: Scheme::TwoCTwoP(settings.clone()),
     }
 }

@@ -59,6 +59,7 @@ fn build(settings: &WechatpayAccount) -> Result<WechatPay, Vec<AccountProblem>> 
         name: "shop-cn".to_owned(),
         merchant: "default".to_owned(),
         state: AccountState::Active,
+        rules: crate::event::AccountRules::default(),
         scheme: Scheme::Wechatpay(settings.clone()),
     };
     WechatPay::new(&account, settings)

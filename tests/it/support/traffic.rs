@@ -16,6 +16,8 @@ use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 
+use super::signed::since_long_ago;
+
 /// The serial under which the sample WeChat key is configured.
 const WECHAT_KEY_ID: &str = "PUB_KEY_ID_0100000000";
 /// Stripe's throw-away signing secret.
@@ -30,7 +32,7 @@ pub(crate) fn keys() -> PathBuf {
 pub(crate) fn accounts() -> String {
     let keys = keys();
     let keys = keys.display();
-    format!(
+    since_long_ago(&format!(
         r#"
 [[accounts]]
 provider = "alipay"
@@ -50,7 +52,7 @@ provider = "stripe"
 name = "load"
 signing_secrets = ["{STRIPE_SECRET}"]
 "#
-    )
+    ))
 }
 
 /// Who sends.

@@ -245,12 +245,16 @@ pub(super) fn again(input: &Input) -> Input {
         links: input.links.clone(),
         names: input.names.clone(),
         refusal: None,
+        not_applied: None,
+        times: input.times,
+        since: input.since,
+        ignored: None,
         trade: input.trade.clone(),
     }
 }
 
 /// A sequence that holds each index at least once.
-fn sequence(len: usize, shuffle: &[Index], repeats: &[Index]) -> Vec<usize> {
+pub(super) fn sequence(len: usize, shuffle: &[Index], repeats: &[Index]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..len).collect();
     order.extend(repeats.iter().map(|index| index.index(len)));
     for (at, index) in shuffle.iter().enumerate().take(order.len()) {

@@ -38,7 +38,7 @@ fn name(status: Status) -> &'static str {
 pub(super) fn steps(before: &Standing, status: Status, totals: Totals) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut at = before.status;
-    let versions = transitions(before, status, totals);
+    let versions = transitions(before, status, totals, true);
     let last = before.status.advance(status);
     for next in versions.iter().map(|version| version.status).chain([last]) {
         if next != at {
@@ -58,7 +58,7 @@ pub(super) fn rule() -> BTreeSet<Step> {
         looked_at += 1;
         for status in ALL {
             rule.extend(steps(&before, status, Totals::default()));
-            let mut next = transitions(&before, status, Totals::default())
+            let mut next = transitions(&before, status, Totals::default(), true)
                 .pop()
                 .unwrap_or(before);
             (next.status, next.version) = (before.status.advance(status), 0);

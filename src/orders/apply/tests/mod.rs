@@ -4,6 +4,7 @@
 mod commute;
 mod diagram;
 mod enumerate;
+mod since;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +52,10 @@ pub(super) fn event(id: &str, provider: &str, order: Option<&str>, facts: Vec<Fa
         facts,
         links,
         refusal: None,
+        not_applied: None,
+        times: None,
+        since: None,
+        ignored: None,
     }
 }
 
@@ -194,11 +199,20 @@ impl Sim {
         }
         for (key, order) in &mut self.book.orders {
             let mut before = order.began;
-            for version in transitions(&order.began, order.stands.status, order.stands.totals) {
+            for version in transitions(
+                &order.began,
+                order.stands.status,
+                order.stands.totals,
+                order.ships,
+            ) {
                 assert_eq!(version.version, before.version + 1);
                 assert!(version.status.rank() >= before.status.rank());
                 assert_eq!(version.totals.grown(before.totals), version.totals);
-                assert!(version.status != before.status || version.totals != before.totals);
+                assert!(
+                    version.status != before.status
+                        || version.totals != before.totals
+                        || version.paid_version != before.paid_version
+                );
                 self.messages
                     .push(format!("{}:{}", key.order_id, version.routing_key(&before)));
                 before = version;
@@ -317,6 +331,7 @@ fn new_trade(key: TradeKey) -> TradeRow {
         paid_at: None,
         processing_at: None,
         late: false,
+        ships: false,
     }
 }
 
@@ -339,5 +354,6 @@ fn new_order(key: OrderKey, parked_until: Option<Timestamp>) -> Order {
         row,
         began: Standing::NEW,
         stands: Standing::NEW,
+        ships: false,
     }
 }
