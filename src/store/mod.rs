@@ -23,6 +23,7 @@ pub mod feed;
 pub mod gauges;
 mod growth;
 pub mod history;
+mod in_place;
 mod inspect;
 pub mod key_uses;
 mod lease;
@@ -67,6 +68,7 @@ pub use quarantine_list::{Kept, QuarantineFilter, QuarantineView};
 pub use repeats::{Delivery, Repeat};
 pub use schema::Schema;
 
+use self::in_place::InPlace;
 use crate::time::Timestamp;
 
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
@@ -126,6 +128,15 @@ pub struct SqlitePools {
     pub(crate) writer: SqlitePool,
     /// Readers.
     pub(crate) reader: SqlitePool,
+    file: InPlace,
+}
+
+impl SqlitePools {
+    /// Returns the pool that writes, if the file stands where it was opened: what is written elsewhere is lost.
+    pub(crate) fn writing(&self) -> Result<&SqlitePool, sqlx::Error> {
+        self.file.check()?;
+        Ok(&self.writer)
+    }
 }
 
 /// A write transaction on either database. Dropped without [`Tx::commit`] it rolls back.
@@ -192,19 +203,18 @@ impl Store {
         }
         let connect = sqlite(url)?;
         keep_private(connect.get_filename());
-        let connect = connect
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal);
+        let connect = connect.journal_mode(SqliteJournalMode::Wal);
         let writer = SqlitePoolOptions::new()
             .max_connections(1)
             .acquire_timeout(options.acquire_timeout)
             .connect_with(connect.clone())
             .await?;
+        let file = InPlace::of(connect.get_filename());
         let reader = SqlitePoolOptions::new()
             .max_connections(options.max_connections)
             .acquire_timeout(options.acquire_timeout)
             .connect_lazy_with(connect);
-        Ok(Self::Sqlite(SqlitePools { writer, reader }))
+        Ok(Self::Sqlite(SqlitePools { writer, reader, file }))
     }
 
     /// A store on the same database whose connections nobody else takes: a page of the API or a long replay can
@@ -268,7 +278,7 @@ impl Store {
     pub async fn begin(&self) -> Result<Tx, StoreError> {
         Ok(match self {
             Self::Postgres(pool) => Tx::Postgres(postgres::begin(pool, "begin").await?),
-            Self::Sqlite(pools) => Tx::Sqlite(pools.writer.begin_with("begin immediate").await?),
+            Self::Sqlite(pools) => Tx::Sqlite(pools.writing()?.begin_with("begin immediate").await?),
         })
     }
 

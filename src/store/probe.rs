@@ -28,7 +28,7 @@ impl Writer {
             Store::Sqlite(pools) => {
                 sqlx::query(PROBE)
                     .bind(now.micros())
-                    .execute(&pools.writer)
+                    .execute(pools.writing()?)
                     .await?;
             }
         }
