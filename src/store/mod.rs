@@ -25,6 +25,7 @@ pub mod feed;
 pub mod gauges;
 mod growth;
 pub mod history;
+mod in_place;
 mod inspect;
 pub mod key_uses;
 mod lease;
@@ -70,6 +71,8 @@ pub use quarantine_list::{Kept, QuarantineFilter, QuarantineView};
 pub use repeats::{Delivery, Repeat};
 pub use schema::Schema;
 pub use tx::{OpenTransaction, Tx};
+
+use self::in_place::InPlace;
 
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -128,6 +131,15 @@ pub struct SqlitePools {
     pub(crate) writer: SqlitePool,
     /// Readers.
     pub(crate) reader: SqlitePool,
+    file: InPlace,
+}
+
+impl SqlitePools {
+    /// Returns the pool that writes, if the file stands where it was opened: what is written elsewhere is lost.
+    pub(crate) fn writing(&self) -> Result<&SqlitePool, sqlx::Error> {
+        self.file.check()?;
+        Ok(&self.writer)
+    }
 }
 
 /// Runs a read on whichever pool, and does not wait for ever: `on_pool!(store, |pool| sqlx::query(SQL).fetch_all(pool).await)`.
@@ -185,19 +197,18 @@ impl Store {
         }
         let connect = sqlite(url)?;
         keep_private(connect.get_filename());
-        let connect = connect
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal);
+        let connect = connect.journal_mode(SqliteJournalMode::Wal);
         let writer = SqlitePoolOptions::new()
             .max_connections(1)
             .acquire_timeout(options.acquire_timeout)
             .connect_with(connect.clone())
             .await?;
+        let file = InPlace::of(connect.get_filename());
         let reader = SqlitePoolOptions::new()
             .max_connections(options.max_connections)
             .acquire_timeout(options.acquire_timeout)
             .connect_lazy_with(connect);
-        Ok(Self::Sqlite(SqlitePools { writer, reader }))
+        Ok(Self::Sqlite(SqlitePools { writer, reader, file }))
     }
 
     /// A store on the same database whose connections nobody else takes: a page of the API or a long replay can

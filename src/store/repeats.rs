@@ -120,7 +120,7 @@ impl Writer {
                 self.lease.end(lease, answer)?;
                 self.lease.did();
             }
-            Store::Sqlite(pools) => query!(&pools.writer)?,
+            Store::Sqlite(pools) => query!(pools.writing()?)?,
         }
         Ok(())
     }

@@ -95,7 +95,7 @@ impl Store {
         Ok(match self {
             Self::Postgres(pool) => Tx::Postgres(heard(OpenTransaction::begin(pool, "begin")).await?),
             Self::Sqlite(pools) => {
-                Tx::Sqlite(OpenTransaction::begin(&pools.writer, "begin immediate").await?)
+                Tx::Sqlite(OpenTransaction::begin(pools.writing()?, "begin immediate").await?)
             }
         })
     }

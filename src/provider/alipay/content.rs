@@ -8,7 +8,7 @@ use encoding_rs::{Encoding, UTF_8};
 use super::form::Form;
 
 /// The parameters that a decision is made on. None of them ever holds an `&`.
-const ACTED_ON: [&str; 17] = [
+const ACTED_ON: [&str; 19] = [
     "app_id",
     "charset",
     "currency",
@@ -16,6 +16,7 @@ const ACTED_ON: [&str; 17] = [
     "gmt_create",
     "gmt_payment",
     "gmt_refund",
+    "msg_method",
     "notify_id",
     "notify_time",
     "out_biz_no",
@@ -26,6 +27,7 @@ const ACTED_ON: [&str; 17] = [
     "trade_no",
     "trade_status",
     "trans_currency",
+    "utc_timestamp",
 ];
 
 /// The charset that the signed `charset` names; absent, unknown or unfit for ASCII names: UTF-8.

@@ -96,11 +96,7 @@ fn after_signature(scheme: &Alipay, notification: &Notification, form: &Form, ex
             .map(|sent| format!("sent {sent}, inside the window").into()),
     );
     if sent.is_err_and(|refusal| refusal.reason == Reason::OutsideWindow) {
-        let sent = form
-            .get("notify_time")
-            .and_then(|t| std::str::from_utf8(t).ok())
-            .and_then(reading::time);
-        explanation.hint = sent.map(|sent| {
+        explanation.hint = Alipay::sent(form).ok().map(|sent| {
             let off = sent.secs().saturating_sub(notification.received_at.secs());
             format!(
                 "the signature holds; judged at its send time {sent}, {off:+} s from the arrival, it passes"

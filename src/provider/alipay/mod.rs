@@ -2,7 +2,7 @@
 //!
 //! Scheme: opendocs 270/105902 and 203/105286. Judged in this order: the form, the pinned algorithm, the
 //! signature over raw bytes (the rule that drops `sign_type` first, then the one that keeps it), that the
-//! form can be taken in one way only (`content`), `notify_time`. What it says is `reading`'s, why it failed is
+//! form can be taken in one way only (`content`), the send time. What it says is `reading`'s, why it failed is
 //! `explain`'s.
 
 mod content;
@@ -146,14 +146,28 @@ impl Alipay {
 
     /// The signed send time, and whether the arrival is near enough.
     fn check_time(form: &Form, received: Timestamp) -> Result<Timestamp, Refusal> {
-        let malformed = |detail: &str| Refusal::new(Reason::Malformed, detail);
-        let value = form
-            .get("notify_time")
-            .ok_or_else(|| malformed("notify_time is missing"))?;
-        let sent = std::str::from_utf8(value).ok().and_then(reading::time);
-        let sent = sent.ok_or_else(|| malformed("notify_time is not a time"))?;
+        let sent = Self::sent(form).map_err(|why| Refusal::new(Reason::Malformed, why))?;
         window::check(sent, received)?;
         Ok(sent)
+    }
+
+    /// The signed send time: `notify_time`, or `utc_timestamp` of a message of the open platform, in milliseconds.
+    fn sent(form: &Form) -> Result<Timestamp, &'static str> {
+        let text = |name| {
+            form.get(name)
+                .map(|value| std::str::from_utf8(value).unwrap_or_default())
+        };
+        if let Some(time) = text("notify_time") {
+            return reading::time(time).ok_or("notify_time is not a time");
+        }
+        let millis = text("utc_timestamp").ok_or("notify_time is missing")?;
+        let millis = millis
+            .parse::<i64>()
+            .ok()
+            .and_then(|millis| millis.checked_mul(1000));
+        millis
+            .map(Timestamp::from_micros)
+            .ok_or("utc_timestamp is not a number of milliseconds")
     }
 
     /// Refuses a form that another reader of the same signed bytes could read differently.
@@ -184,7 +198,7 @@ fn algorithm(sign_type: AlipaySignType) -> (&'static str, Digest) {
 fn fingerprint(form: &Form) -> Fingerprint {
     let kept = form
         .iter()
-        .filter(|(name, _)| !matches!(*name, "sign" | "sign_type" | "notify_time"));
+        .filter(|(name, _)| !matches!(*name, "sign" | "sign_type" | "notify_time" | "utc_timestamp"));
     Fingerprint::over(kept.flat_map(|(name, value)| [name.as_bytes(), value]))
 }
 

@@ -61,7 +61,7 @@ impl Parameters {
     }
 
     fn event_type(&self) -> String {
-        let named = ["trade_status", "notify_type", "method"]
+        let named = ["trade_status", "notify_type", "msg_method", "method"]
             .into_iter()
             .find_map(|name| self.get(name));
         text::storable(text::cut(named.unwrap_or("unknown"), MAX_TYPE)).into_owned()
@@ -148,7 +148,9 @@ impl Parameters {
     }
 
     fn closed_after_payment(&self) -> bool {
-        self.get("gmt_refund").is_some() || self.get("gmt_payment").is_some()
+        self.get("gmt_refund").is_some()
+            || self.get("gmt_payment").is_some()
+            || self.get("refund_status") == Some("REFUND_SUCCESS")
     }
 
     fn kind(&self, amounts: &Amounts, event_type: &str) -> String {
@@ -321,6 +323,7 @@ mod tests {
             ("refund_fee", "88.88"),
             ("gmt_refund", "2024-03-02 11:00:00.7"),
             ("gmt_payment", "x"),
+            ("refund_status", "REFUND_SUCCESS"),
         ] {
             let refunded = read_pairs(&[closed, sign]);
             assert_eq!(

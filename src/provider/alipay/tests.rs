@@ -338,6 +338,39 @@ fn the_window_is_a_day_and_an_hour_back_and_ten_minutes_ahead() {
     );
 }
 
+/// As the open platform sends its own messages: no `notify_time`, and a new `utc_timestamp` with each resend.
+#[test]
+fn a_platform_message_is_judged_by_its_utc_timestamp() {
+    let scheme = scheme(PUBLIC.as_bytes());
+    let sent = reading::time(SENT).unwrap();
+    let message = |utc: &[u8]| {
+        let fields: [(&str, &[u8]); 7] = [
+            ("app_id", b"2021000000000001"),
+            ("biz_content", br#"{"trade_no":"T","dback_status":"S"}"#),
+            ("charset", b"utf-8"),
+            ("msg_method", b"alipay.trade.refund.depositback.completed"),
+            ("notify_id", b"N1"),
+            ("utc_timestamp", utc),
+            ("version", b"1.1"),
+        ];
+        judge(&scheme, &signed(&fields), SENT)
+    };
+    let at = |seconds: i64| message(((sent.secs() + seconds) * 1000).to_string().as_bytes());
+    let (first, again) = (at(0).unwrap(), at(-600).unwrap());
+    assert_eq!(
+        first.reading.provider_event_type,
+        "alipay.trade.refund.depositback.completed"
+    );
+    assert!(
+        first.fingerprint.agrees_with(&again.fingerprint),
+        "a resend is a duplicate"
+    );
+    assert_eq!(at(-26 * 3600).unwrap_err(), Reason::OutsideWindow);
+    for unreadable in [&b"soon"[..], b"", b"9223372036854775807"] {
+        assert_eq!(message(unreadable).unwrap_err(), Reason::Malformed);
+    }
+}
+
 #[test]
 fn another_owner_is_kept_but_typed_so() {
     let verified = judge(

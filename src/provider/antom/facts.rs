@@ -11,10 +11,10 @@ use crate::provider::json;
 use crate::time::Timestamp;
 
 /// The longest provider event type that is carried.
-const MAX_TYPE: usize = 100;
+pub(super) const MAX_TYPE: usize = 100;
 
 /// A body that could be read.
-pub(super) struct Body(Map<String, Value>);
+pub(super) struct Body(pub(super) Map<String, Value>);
 
 impl Body {
     pub(super) fn read(content: &[u8]) -> Result<Self, String> {
@@ -30,14 +30,14 @@ impl Body {
         EventKey::joined(&[self.text("notifyType")?, about, self.status()?])
     }
 
-    fn text(&self, name: &str) -> Option<&str> {
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.0
             .get(name)
             .and_then(Value::as_str)
             .filter(|value| !value.is_empty())
     }
 
-    fn id(&self, name: &str) -> Result<Option<String>, String> {
+    pub(super) fn id(&self, name: &str) -> Result<Option<String>, String> {
         text::id(self.text(name).unwrap_or_default()).map_err(|why| format!("{name} {why}"))
     }
 
@@ -53,13 +53,13 @@ impl Body {
         self.text("refundStatus").or_else(|| self.result("resultStatus"))
     }
 
-    fn time(&self, names: &[&str]) -> Option<Timestamp> {
+    pub(super) fn time(&self, names: &[&str]) -> Option<Timestamp> {
         names
             .iter()
             .find_map(|name| self.text(name).and_then(Timestamp::parse_rfc3339))
     }
 
-    fn amount(&self, name: &str) -> Result<Money, String> {
+    pub(super) fn amount(&self, name: &str) -> Result<Money, String> {
         let amount = self.0.get(name).ok_or_else(|| format!("{name} is missing"))?;
         let currency = amount.get("currency").and_then(Value::as_str).unwrap_or_default();
         let currency = Currency::new(currency).map_err(|e| format!("{name}.currency is unreadable: {e}"))?;
@@ -105,7 +105,10 @@ impl Body {
             .zip(reading.order_id.clone())
             .into_iter()
             .collect();
-        if let Some((kind, said)) = self.said() {
+        if let Some((kind, said)) = self.disputed() {
+            kind.clone_into(&mut reading.kind);
+            self.dispute(said, &mut reading)?;
+        } else if let Some((kind, said)) = self.said() {
             kind.clone_into(&mut reading.kind);
             let amount = match said {
                 FactKind::RefundSucceeded | FactKind::RefundFailed => self.amount("refundAmount"),
@@ -253,7 +256,7 @@ mod tests {
             said(r#"{"disputeNotificationType":"DISPUTE_CREATED","paymentId":"T","disputeId":"D"}"#);
         assert_eq!(
             (kind.as_str(), facts, key),
-            ("other.dispute_created", vec![], None)
+            ("dispute.opened", vec!["D:dispute_opened".to_owned()], None)
         );
         assert_eq!(said("{}").0, "other.unknown");
     }

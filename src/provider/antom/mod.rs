@@ -4,6 +4,7 @@
 //! names the key), the signature, the send time. The path is signed without its query; where a proxy rewrites
 //! it, the account's `notify_path` says what Antom called. What an event says is `facts`'.
 
+mod dispute;
 mod explain;
 mod facts;
 mod header;

@@ -151,18 +151,18 @@ pub(super) fn is_refund(event_type: &str) -> bool {
 
 /// What an event type makes of its object; the default is nothing.
 #[derive(Default)]
-struct Said {
-    kind: Option<&'static str>,
-    amount: Option<Money>,
-    refund_id: Option<String>,
-    facts: Vec<Fact>,
+pub(super) struct Said {
+    pub(super) kind: Option<&'static str>,
+    pub(super) amount: Option<Money>,
+    pub(super) refund_id: Option<String>,
+    pub(super) facts: Vec<Fact>,
 }
 
 /// One event's parts while it is read.
-struct Case<'a> {
-    object: &'a Object<'a>,
-    trade: Option<&'a str>,
-    at: Option<Timestamp>,
+pub(super) struct Case<'a> {
+    pub(super) object: &'a Object<'a>,
+    pub(super) trade: Option<&'a str>,
+    pub(super) at: Option<Timestamp>,
     attempt: &'a str,
     session: Session,
 }
@@ -173,15 +173,20 @@ impl Case<'_> {
         match event_type {
             "payment_intent.succeeded" => self.paid("amount_received", self.object.amount_received),
             "payment_intent.payment_failed" | "checkout.session.async_payment_failed" => Ok(self.failed()),
-            "payment_intent.processing" | "payment_intent.amount_capturable_updated" => Ok(self.processing()),
+            "payment_intent.processing"
+            | "payment_intent.amount_capturable_updated"
+            | "payment_intent.partially_funded" => Ok(self.processing()),
             "payment_intent.canceled" => Ok(self.closed()),
             "checkout.session.completed" | "checkout.session.async_payment_succeeded" => self.session_paid(),
             "charge.succeeded" | "charge.captured" => self.charge_paid(),
+            // With a payment intent its own event says it.
+            "charge.expired" if self.object.payment_intent().is_none() => Ok(self.closed()),
+            "charge.failed" if self.object.payment_intent().is_none() => Ok(self.failed()),
             "charge.refunded" => self.charge_refunded(),
             "charge.dispute.created" => self.dispute(FactKind::DisputeOpened, Some("dispute.opened")),
             "charge.dispute.closed" => self.dispute_closed(),
             "charge.dispute.funds_withdrawn" => self.dispute(FactKind::DisputeFundsWithdrawn, None),
-            "charge.dispute.funds_reinstated" => self.dispute(FactKind::DisputeFundsReinstated, None),
+            "charge.dispute.funds_reinstated" => self.reinstated(),
             _ if is_refund(event_type) => self.refund(),
             _ => Ok(Said::default()),
         }
@@ -334,38 +339,8 @@ impl Case<'_> {
         })
     }
 
-    fn dispute(&self, kind: FactKind, name: Option<&'static str>) -> Result<Said, String> {
-        let amount = Some(self.money("amount", self.object.amount)?);
-        let reason = raw_json::text(self.object.reason);
-        let fact = self.object.id().map(|id| {
-            Fact::of_refund(kind, self.trade, &id, kind.as_str())
-                .with_amount(amount)
-                .happened(self.at)
-                .because(reason.as_deref())
-        });
-        Ok(Said {
-            kind: name,
-            amount,
-            facts: fact.into_iter().collect(),
-            ..Said::default()
-        })
-    }
-
-    /// An inquiry that is closed without a dispute ends in the merchant's favour.
-    fn dispute_closed(&self) -> Result<Said, String> {
-        let closed = Some("dispute.closed");
-        match &*raw_json::text(self.object.status).unwrap_or_default() {
-            "won" | "warning_closed" => self.dispute(FactKind::DisputeWon, closed),
-            "lost" => self.dispute(FactKind::DisputeLost, closed),
-            _ => Ok(Said {
-                kind: closed,
-                ..Said::default()
-            }),
-        }
-    }
-
     /// `units` of the object's currency.
-    fn money(&self, name: &str, units: Option<&RawValue>) -> Result<Money, String> {
+    pub(super) fn money(&self, name: &str, units: Option<&RawValue>) -> Result<Money, String> {
         let code = raw_json::text(self.object.currency).ok_or("the currency is missing")?;
         let currency = Currency::new(&code).map_err(|error| format!("the currency is {error}"))?;
         let units = raw_json::integer(units).filter(|units| *units >= 0);

@@ -11,7 +11,7 @@ use crate::event::Identity;
 use crate::provider::raw_json::{self, Members};
 
 /// The account's settings that say what is its own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Scope {
     /// The mode the account is for, where it says so.
     pub(super) livemode: Option<bool>,

@@ -223,6 +223,30 @@ async fn a_server_that_takes_no_writes_is_left_as_soon_as_there_is_another() {
     .await;
 }
 
+/// What it still writes into an open file that stands elsewhere is gone after the next start, acked or not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_moved_sqlite_file_is_not_acked_into_and_serves_again_when_put_back() {
+    FreshStore::with_sqlite(|fresh| async move {
+        let daemon = start(&fresh.url).await;
+        daemon.acks().await;
+        let file = fresh.url.strip_prefix("sqlite:").unwrap();
+        let elsewhere = format!("{file}.elsewhere");
+        for replaced in [false, true] {
+            std::fs::rename(file, &elsewhere).unwrap();
+            if replaced {
+                std::fs::write(file, b"").unwrap();
+            }
+            assert_eq!(daemon.send().await.0, 503);
+            until("it is not ready", async || !daemon.is_ready().await).await;
+            std::fs::rename(&elsewhere, file).unwrap();
+            daemon.acks().await;
+            until("it is ready", async || daemon.is_ready().await).await;
+        }
+        assert!(daemon.app.shutdown().await);
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_daemon_on_one_file_is_refused_and_the_next_one_is_not() {
     FreshStore::with_sqlite(|fresh| async move {
