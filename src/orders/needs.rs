@@ -4,9 +4,12 @@
 //! once. What an event alone shows (another account's event, a contradicted fact) is raised where it is seen,
 //! in `apply`.
 
+use std::collections::BTreeMap;
+
 use super::fact::{Known, OrderFacts, TradeFacts, moves_money};
+use super::ledger::{Refunds, won};
 use super::status::{Judgement, TradeJudgement, TradeStatus};
-use crate::event::{AttentionCode, FactKind, Money};
+use crate::event::{AttentionCode, Currency, FactKind, Money};
 
 /// Something for the attention list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +34,8 @@ pub fn needs(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need> {
     for (trade, of_trade) in order.trades.iter().zip(&judged.trades) {
         let about = About(trade);
         if let Some(paid) = trade.payment() {
-            needs.extend(mismatch(&about, of_trade, paid, judged.registered));
+            let mismatch = mismatch(&about, of_trade, paid, judged.registered);
+            needs.extend(mismatch.or_else(|| outside_totals(&about, paid, judged)));
             needs.extend(late(&about, of_trade, paid));
             needs.extend(excess(&about, of_trade, paid));
         }
@@ -39,6 +43,7 @@ pub fn needs(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need> {
         needs.extend(foreign(&about));
         needs.extend(unsigned(&about));
         needs.extend(disputes(&about));
+        needs.extend(disputed_amounts(&about));
     }
     needs.extend(paid_twice(order, judged));
     needs
@@ -110,16 +115,55 @@ fn mismatch(
     Some(need)
 }
 
+/// A payment that the order's totals cannot count, though nothing that was registered contradicts it.
+fn outside_totals(about: &About<'_, '_>, paid: Money, judged: &Judgement) -> Option<Need> {
+    let totals = judged.currency.filter(|currency| *currency != paid.currency)?;
+    let mut need = about.payment(
+        AttentionCode::CurrencyMismatch,
+        format!(
+            "{} was paid {paid}, but the order's totals are in {totals}: the payment is booked, and its totals do \
+             not count it",
+            about.name()
+        ),
+    );
+    if about.0.has(FactKind::PaymentAccepted) {
+        need.settled = Some("the payment was accepted");
+    }
+    Some(need)
+}
+
 fn late(about: &About<'_, '_>, of_trade: &TradeJudgement, paid: Money) -> Option<Need> {
-    of_trade.late.then(|| {
+    let mut need = of_trade.late.then(|| {
         about.payment(
             AttentionCode::PaidAfterClose,
             format!(
-                "{} was paid {paid} after a close: the money is booked, the order's status stays",
-                about.name()
+                "after a close, {}: what stays is booked and does not make the order paid unless it is kept",
+                account_of(about.0, of_trade, paid)
             ),
         )
-    })
+    })?;
+    if about.0.has(FactKind::PaymentKept) {
+        need.settled = Some("the payment was kept");
+    } else if of_trade.status == TradeStatus::Refunded {
+        need.settled = Some("the payment was refunded whole");
+    }
+    Some(need)
+}
+
+/// What came in by a trade and what of it went back, in words.
+fn account_of(trade: &TradeFacts<'_>, of_trade: &TradeJudgement, paid: Money) -> String {
+    let Refunds { refunded, reversed } = of_trade.refunds;
+    let money = |minor| Money::new(minor, paid.currency);
+    let mut text = format!("{} was paid {paid}", About(trade).name());
+    if of_trade.status == TradeStatus::Refunded {
+        text.push_str(", and refunded whole");
+    } else if refunded > 0 {
+        text.push_str(&format!(", of which {} was refunded", money(refunded)));
+    }
+    if reversed > 0 {
+        text.push_str(&format!(" ({} of that came back)", money(reversed)));
+    }
+    text
 }
 
 fn excess(about: &About<'_, '_>, of_trade: &TradeJudgement, paid: Money) -> Option<Need> {
@@ -257,34 +301,91 @@ fn disputes(about: &About<'_, '_>) -> Vec<Need> {
     opened.chain(lost).collect()
 }
 
+/// Reports of one dispute that differ in what was taken, or in what was given back.
+fn disputed_amounts(about: &About<'_, '_>) -> Vec<Need> {
+    let trade = about.0;
+    let differ = |id: &str, one: Option<i64>, other: Option<i64>, what: &str| {
+        let (one, other, currency) = (one?, other?, trade.currency()?);
+        (one != other).then(|| {
+            about.need(
+                AttentionCode::FactConflict,
+                &format!("{id}:{what}"),
+                format!(
+                    "dispute {id} about {}: reports say that {} and {} was {what}; the larger is booked",
+                    about.name(),
+                    Money::new(one.min(other), currency),
+                    Money::new(one.max(other), currency)
+                ),
+            )
+        })
+    };
+    let amount = |kind, id| trade.minor_about(kind, id);
+    let taken = about
+        .each(FactKind::DisputeFundsWithdrawn)
+        .filter_map(|(id, known)| {
+            let lost = amount(FactKind::DisputeLost, id);
+            differ(id, trade.minor(known.fact), lost, "taken")
+        });
+    let back = about
+        .each(FactKind::DisputeFundsReinstated)
+        .filter_map(|(id, known)| differ(id, trade.minor(known.fact), won(trade, id), "given back"));
+    taken.chain(back).collect()
+}
+
+/// Every trade that counts beside the first one, while more than one of them holds money. A trade that begins to
+/// count now comes last, whenever its payment was recorded: those before it may have had their item.
 fn paid_twice(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need> {
     let mut counted: Vec<_> = order
         .trades
         .iter()
         .zip(&judged.trades)
         .filter(|(_, of_trade)| of_trade.counts)
-        .filter_map(|(trade, _)| {
+        .filter_map(|(trade, of_trade)| {
             let known = trade.first(FactKind::PaymentSucceeded)?;
-            Some((known.seq, trade, trade.payment()?))
+            let counted = trade.was.paid && !trade.was.held && !trade.was.late;
+            Some(((!counted, known.seq), trade, of_trade, trade.payment()?))
         })
         .collect();
-    counted.sort_by_key(|(seq, ..)| *seq);
-    let Some((_, first, _)) = counted.first().copied() else {
+    if counted.len() < 2 {
         return Vec::new();
+    }
+    counted.sort_by_key(|(since, ..)| *since);
+    let holds = |of_trade: &TradeJudgement| of_trade.status != TradeStatus::Refunded;
+    let holders = counted.iter().filter(|(.., of_trade, _)| holds(of_trade)).count();
+    let first = counted.iter().position(|(.., of_trade, _)| holds(of_trade));
+    let mut stays: BTreeMap<Currency, i64> = BTreeMap::new();
+    let mut accounts = Vec::new();
+    for (_, trade, of_trade, paid) in &counted {
+        let net = paid.minor.saturating_sub(of_trade.refunds.refunded);
+        let net = net.saturating_add(of_trade.refunds.reversed);
+        let sum = stays.entry(paid.currency).or_default();
+        *sum = sum.saturating_add(net);
+        accounts.push(account_of(trade, of_trade, *paid));
+    }
+    let stays: Vec<String> = stays
+        .into_iter()
+        .map(|(currency, minor)| Money::new(minor, currency).to_string())
+        .collect();
+    let explanation = format!(
+        "the order was paid by more than one trade: {}; {} stays with the shop",
+        accounts.join("; "),
+        stays.join(" and ")
+    );
+    let need = |trade, settled| Need {
+        settled,
+        ..About(trade).payment(AttentionCode::PaidTwice, explanation.clone())
     };
     counted
-        .into_iter()
-        .skip(1)
-        .map(|(_, trade, paid)| {
-            let about = About(trade);
-            about.payment(
-                AttentionCode::PaidTwice,
-                format!(
-                    "the order is paid by {}, and by {} with {paid} too: both are booked, one is owed back",
-                    About(first).name(),
-                    about.name()
-                ),
-            )
+        .iter()
+        .enumerate()
+        .filter_map(|(at, (_, trade, of_trade, _))| {
+            if !holds(of_trade) {
+                Some(need(trade, Some("its payment was refunded whole")))
+            } else if holders < 2 {
+                Some(need(trade, Some("every other payment was refunded whole")))
+            } else {
+                (Some(at) != first).then(|| need(trade, None))
+            }
         })
         .collect()
 }

@@ -1,7 +1,8 @@
 //! From what was to what is: the versions an order goes through, each one message. Pure.
 //!
 //! `order.paid` is written exactly once: by the first transaction that leaves the order paid and not wholly
-//! refunded, even if that same transaction moves it on. Then it comes first, as a version of its own.
+//! refunded, even if that same transaction moves it on. Then it comes first, as a version of its own. An order
+//! that leaves `refunded` for `paid` after that is `order.updated`.
 
 use super::status::{Status, Totals};
 
@@ -47,7 +48,8 @@ impl Standing {
 
     /// The routing key of the message for this version, which followed `before`.
     pub fn routing_key(&self, before: &Self) -> String {
-        if self.status.as_str() == before.status.as_str() {
+        let paid_again = self.status == Status::Paid && self.paid_version != Some(self.version);
+        if paid_again || self.status.as_str() == before.status.as_str() {
             "order.updated".to_owned()
         } else {
             format!("order.{}", self.status.as_str())
