@@ -4,12 +4,11 @@
 //! once. What an event alone shows (another account's event, a contradicted fact) is raised where it is seen,
 //! in `apply`.
 
-use std::collections::BTreeMap;
-
 use super::fact::{Known, OrderFacts, TradeFacts, moves_money};
-use super::ledger::{Refunds, won};
+use super::ledger::won;
+use super::paid_twice::{account_of, paid_twice};
 use super::status::{Judgement, TradeJudgement, TradeStatus};
-use crate::event::{AttentionCode, Currency, FactKind, Money};
+use crate::event::{AttentionCode, FactKind, Money};
 
 /// Something for the attention list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +49,7 @@ pub fn needs(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need> {
 }
 
 /// Makes needs about one trade.
-struct About<'a, 'b>(&'b TradeFacts<'a>);
+pub(super) struct About<'a, 'b>(pub(super) &'b TradeFacts<'a>);
 
 impl About<'_, '_> {
     fn need(&self, code: AttentionCode, what: &str, explanation: String) -> Need {
@@ -65,11 +64,11 @@ impl About<'_, '_> {
         }
     }
 
-    fn payment(&self, code: AttentionCode, explanation: String) -> Need {
+    pub(super) fn payment(&self, code: AttentionCode, explanation: String) -> Need {
         self.need(code, &format!("{}:paid", self.0.trade_id), explanation)
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("{} trade {}", self.0.provider, self.0.trade_id)
     }
 
@@ -148,22 +147,6 @@ fn late(about: &About<'_, '_>, of_trade: &TradeJudgement, paid: Money) -> Option
         need.settled = Some("the payment was refunded whole");
     }
     Some(need)
-}
-
-/// What came in by a trade and what of it went back, in words.
-fn account_of(trade: &TradeFacts<'_>, of_trade: &TradeJudgement, paid: Money) -> String {
-    let Refunds { refunded, reversed } = of_trade.refunds;
-    let money = |minor| Money::new(minor, paid.currency);
-    let mut text = format!("{} was paid {paid}", About(trade).name());
-    if of_trade.status == TradeStatus::Refunded {
-        text.push_str(", and refunded whole");
-    } else if refunded > 0 {
-        text.push_str(&format!(", of which {} was refunded", money(refunded)));
-    }
-    if reversed > 0 {
-        text.push_str(&format!(" ({} of that came back)", money(reversed)));
-    }
-    text
 }
 
 fn excess(about: &About<'_, '_>, of_trade: &TradeJudgement, paid: Money) -> Option<Need> {
@@ -330,64 +313,6 @@ fn disputed_amounts(about: &About<'_, '_>) -> Vec<Need> {
         .each(FactKind::DisputeFundsReinstated)
         .filter_map(|(id, known)| differ(id, trade.minor(known.fact), won(trade, id), "given back"));
     taken.chain(back).collect()
-}
-
-/// Every trade that counts beside the first one, while more than one of them holds money. A trade that begins to
-/// count now comes last, whenever its payment was recorded: those before it may have had their item.
-fn paid_twice(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need> {
-    let mut counted: Vec<_> = order
-        .trades
-        .iter()
-        .zip(&judged.trades)
-        .filter(|(_, of_trade)| of_trade.counts)
-        .filter_map(|(trade, of_trade)| {
-            let known = trade.first(FactKind::PaymentSucceeded)?;
-            let counted = trade.was.paid && !trade.was.held && !trade.was.late;
-            Some(((!counted, known.seq), trade, of_trade, trade.payment()?))
-        })
-        .collect();
-    if counted.len() < 2 {
-        return Vec::new();
-    }
-    counted.sort_by_key(|(since, ..)| *since);
-    let holds = |of_trade: &TradeJudgement| of_trade.status != TradeStatus::Refunded;
-    let holders = counted.iter().filter(|(.., of_trade, _)| holds(of_trade)).count();
-    let first = counted.iter().position(|(.., of_trade, _)| holds(of_trade));
-    let mut stays: BTreeMap<Currency, i64> = BTreeMap::new();
-    let mut accounts = Vec::new();
-    for (_, trade, of_trade, paid) in &counted {
-        let net = paid.minor.saturating_sub(of_trade.refunds.refunded);
-        let net = net.saturating_add(of_trade.refunds.reversed);
-        let sum = stays.entry(paid.currency).or_default();
-        *sum = sum.saturating_add(net);
-        accounts.push(account_of(trade, of_trade, *paid));
-    }
-    let stays: Vec<String> = stays
-        .into_iter()
-        .map(|(currency, minor)| Money::new(minor, currency).to_string())
-        .collect();
-    let explanation = format!(
-        "the order was paid by more than one trade: {}; {} stays with the shop",
-        accounts.join("; "),
-        stays.join(" and ")
-    );
-    let need = |trade, settled| Need {
-        settled,
-        ..About(trade).payment(AttentionCode::PaidTwice, explanation.clone())
-    };
-    counted
-        .iter()
-        .enumerate()
-        .filter_map(|(at, (_, trade, of_trade, _))| {
-            if !holds(of_trade) {
-                Some(need(trade, Some("its payment was refunded whole")))
-            } else if holders < 2 {
-                Some(need(trade, Some("every other payment was refunded whole")))
-            } else {
-                (Some(at) != first).then(|| need(trade, None))
-            }
-        })
-        .collect()
 }
 
 fn because(known: Known<'_>) -> String {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `pending` | nothing is known yet, or only that it was registered |
 //! | `processing`, `failed` | no trade counts as paid; whichever was reported last by event time (a tie: failed) |
-//! | `closed` | no trade counts as paid, and the merchant closed it (final), or one is closed and none is open |
+//! | `closed` | no trade counts as paid, and the merchant closed it, or one is closed and none is open |
 //! | `paid` | a trade counts as paid; of several, the one of the lowest rank decides |
 //! | `partially_refunded` | that trade is refunded in part |
 //! | `finished` | that trade can no longer be refunded |
@@ -32,12 +32,13 @@
 //! # Totals
 //!
 //! Totals are in one currency: the registered one, else that of the first payment, settled once. A payment in
-//! another stands in its trade and the ledger, and always raises `currency_mismatch`: only then do totals depend
-//! on what came first. So do trade and ledger when the same fact is told with two amounts: the first is
-//! booked, and `fact_conflict` is raised.
+//! another stands in its trade and the ledger only. What is booked depends on the order of arrival in two cases,
+//! both of them shown to a human: the totals of an order with payments in two currencies (`currency_mismatch`), and
+//! a fact that two events tell with different amounts, of which the first counts (`fact_conflict`).
 
 use super::fact::{Known, OrderFacts, TradeFacts, Was};
 use super::ledger::{Refunds, refunds};
+pub use super::trade_status::TradeStatus;
 use crate::event::{Currency, FactKind, Money};
 use crate::time::Timestamp;
 
@@ -140,70 +141,6 @@ impl Status {
             _ => now.rank() < self.rank(),
         };
         if stays { self } else { now }
-    }
-}
-
-/// How a trade stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TradeStatus {
-    /// Known, not paid.
-    Unpaid,
-    /// Ended unpaid.
-    Closed,
-    /// Paid.
-    Paid,
-    /// Refunded in part.
-    PartiallyRefunded,
-    /// No longer refundable.
-    Finished,
-    /// Refunded whole (gross).
-    Refunded,
-    /// Paid, and not believed yet.
-    Held,
-}
-
-impl TradeStatus {
-    /// Every status with its stored text.
-    pub const ALL: [(Self, &'static str); 7] = [
-        (Self::Unpaid, "unpaid"),
-        (Self::Closed, "closed"),
-        (Self::Paid, "paid"),
-        (Self::PartiallyRefunded, "partially_refunded"),
-        (Self::Finished, "finished"),
-        (Self::Refunded, "refunded"),
-        (Self::Held, "held"),
-    ];
-
-    /// The stored text.
-    pub fn as_str(self) -> &'static str {
-        Self::ALL
-            .into_iter()
-            .find(|(status, _)| *status == self)
-            .map_or("", |(_, text)| text)
-    }
-
-    /// From the stored text.
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|(_, known)| *known == text)
-            .map(|(status, _)| status)
-    }
-
-    /// The order's status if this trade alone decides.
-    fn of_order(self) -> Option<Status> {
-        match self {
-            Self::Unpaid | Self::Closed | Self::Held => None,
-            Self::Paid => Some(Status::Paid),
-            Self::PartiallyRefunded => Some(Status::PartiallyRefunded),
-            Self::Finished => Some(Status::Finished),
-            Self::Refunded => Some(Status::Refunded),
-        }
-    }
-
-    /// Whether its payment is known.
-    pub fn is_paid(self) -> bool {
-        !matches!(self, Self::Unpaid | Self::Closed)
     }
 }
 
