@@ -94,7 +94,8 @@ impl AttentionCode {
             .map(|(code, _)| code)
     }
 
-    /// The actions that resolve such an item. All but `accept_payment` and `apply_once` only close it.
+    /// The actions that resolve such an item. All but `accept_payment`, `keep` and
+    /// `apply_once` only close it.
     pub fn actions(self) -> &'static [&'static str] {
         match self {
             Self::AmountMismatch | Self::CurrencyMismatch => {

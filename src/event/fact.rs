@@ -43,11 +43,13 @@ pub enum FactKind {
     DisputeFundsReinstated,
     /// An operator accepted a held payment.
     PaymentAccepted,
+    /// An operator kept a payment that came after a close, or beside another one.
+    PaymentKept,
 }
 
 impl FactKind {
     /// Every kind with its stored text.
-    pub const ALL: [(Self, &'static str); 17] = [
+    pub const ALL: [(Self, &'static str); 18] = [
         (Self::PaymentProcessing, "payment_processing"),
         (Self::PaymentFailed, "payment_failed"),
         (Self::PaymentSucceeded, "payment_succeeded"),
@@ -65,6 +67,7 @@ impl FactKind {
         (Self::DisputeFundsWithdrawn, "dispute_funds_withdrawn"),
         (Self::DisputeFundsReinstated, "dispute_funds_reinstated"),
         (Self::PaymentAccepted, "payment_accepted"),
+        (Self::PaymentKept, "payment_kept"),
     ];
 
     /// The stored text.

@@ -40,6 +40,8 @@ pub struct TradeFacts<'a> {
     pub amount: Option<Money>,
     /// The latest time at which it was reported to be under way.
     pub processing_at: Option<Timestamp>,
+    /// The latest time at which an attempt was reported to have failed.
+    pub failed_at: Option<Timestamp>,
     /// How it stood.
     pub was: Was,
     /// A report of its payment showed that it is not from before its account's `since`.
@@ -120,23 +122,22 @@ impl<'a> TradeFacts<'a> {
                 .any(|known| known.fact.kind == FactKind::PaymentSucceeded && known.fact.unsigned.is_none())
     }
 
-    /// The currency of its money: the payment's, else that of the first fact that moves some.
+    /// The currency of its money: the payment's. While that is not known, no money of the trade is booked: a
+    /// refund or dispute in another currency would otherwise count only if it were known before the payment.
     pub fn currency(&self) -> Option<Currency> {
-        self.payment()
-            .or_else(|| {
-                self.facts
-                    .iter()
-                    .filter(|known| moves_money(known.fact.kind) && self.believes(known.fact))
-                    .find_map(|known| known.fact.amount)
-            })
-            .map(|money| money.currency)
+        self.payment().map(|money| money.currency)
     }
 
-    /// The fact's amount in the trade's currency; `None` if it has none, or is in another.
+    /// The fact's amount in the trade's currency; `None` if it has none or is in another, or the trade's
+    /// currency is not known.
     pub fn minor(&self, fact: &Fact) -> Option<i64> {
-        let amount = fact.amount?;
-        let fits = fact.currency_assumed || self.currency() == Some(amount.currency);
-        fits.then_some(amount.minor)
+        let (amount, currency) = (fact.amount?, self.currency()?);
+        (fact.currency_assumed || currency == amount.currency).then_some(amount.minor)
+    }
+
+    /// The amount that the first fact of `kind` tells of this refund or dispute, in the trade's currency.
+    pub fn minor_about(&self, kind: FactKind, id: &str) -> Option<i64> {
+        self.minor(self.about(kind, id)?.fact)
     }
 }
 

@@ -4,13 +4,18 @@
 //! booked as the *growth* of the trade's refunded total, whichever view showed it first; the second view books
 //! nothing. Which source an entry is booked under depends on arrival; the sums do not.
 //!
+//! The reports of one dispute may differ in amount, and an entry once posted stays. So a dispute is booked at the
+//! largest amount that a report of it gives, by its growth: the one sum that every order of arrival can reach.
+//! Reports that differ also raise attention. Nothing is booked before the payment is known, whose currency is the
+//! trade's; see [`TradeFacts::currency`].
+//!
 //! | entry_type | booked when | source |
 //! |---|---|---|
 //! | `payment` + | the payment and its amount are known | trade id |
 //! | `refund` − | max(largest total, sum of distinct refunds) grows | refund id, or `{trade_id}@{total}` |
 //! | `refund_reversal` + | success and failure of one refund are both known | refund id |
-//! | `dispute` − | funds withdrawn, else the dispute lost | dispute id |
-//! | `dispute_reversal` + | funds reinstated, else won after a withdrawal | dispute id |
+//! | `dispute` − | max(funds withdrawn, the dispute lost) grows | dispute id, then `{dispute_id}@{amount}` |
+//! | `dispute_reversal` + | max(funds reinstated, withdrawn and won) grows | dispute id, then `{dispute_id}@{amount}` |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,12 +121,11 @@ pub fn missing_entries(trade: &TradeFacts<'_>, booked: &[Entry]) -> Vec<Entry> {
             .map(|(refund, amount)| entry(EntryType::RefundReversal, refund, amount)),
     );
     for dispute in disputes(trade) {
-        if let Some(taken) = taken(trade, dispute) {
-            due.push(entry(EntryType::Dispute, dispute, taken.saturating_neg()));
-        }
-        if let Some(back) = given_back(trade, dispute) {
-            due.push(entry(EntryType::DisputeReversal, dispute, back));
-        }
+        let taken = taken(trade, dispute).and_then(|sum| grown(booked, EntryType::Dispute, dispute, sum));
+        due.extend(taken.map(|(source, more)| entry(EntryType::Dispute, &source, more.saturating_neg())));
+        let back = given_back(trade, dispute)
+            .and_then(|sum| grown(booked, EntryType::DisputeReversal, dispute, sum));
+        due.extend(back.map(|(source, more)| entry(EntryType::DisputeReversal, &source, more)));
     }
     due.retain(|entry| !is_booked(booked, entry.entry_type, &entry.source));
     due
@@ -221,17 +225,36 @@ fn disputes<'a>(trade: &'a TradeFacts<'_>) -> BTreeSet<&'a str> {
 }
 
 fn taken(trade: &TradeFacts<'_>, dispute: &str) -> Option<i64> {
-    trade
-        .about(FactKind::DisputeFundsWithdrawn, dispute)
-        .or_else(|| trade.about(FactKind::DisputeLost, dispute))
-        .and_then(|known| trade.minor(known.fact))
+    let amount = |kind| trade.minor_about(kind, dispute);
+    amount(FactKind::DisputeFundsWithdrawn).max(amount(FactKind::DisputeLost))
 }
 
 fn given_back(trade: &TradeFacts<'_>, dispute: &str) -> Option<i64> {
-    if let Some(known) = trade.about(FactKind::DisputeFundsReinstated, dispute) {
-        return trade.minor(known.fact);
-    }
+    let amount = |kind| trade.minor_about(kind, dispute);
+    amount(FactKind::DisputeFundsReinstated).max(won(trade, dispute))
+}
+
+/// What winning the dispute gives back: what was withdrawn.
+pub(super) fn won(trade: &TradeFacts<'_>, dispute: &str) -> Option<i64> {
     trade.about(FactKind::DisputeWon, dispute)?;
-    let withdrawn = trade.about(FactKind::DisputeFundsWithdrawn, dispute)?;
-    trade.minor(withdrawn.fact)
+    trade.minor_about(FactKind::DisputeFundsWithdrawn, dispute)
+}
+
+/// By how much `sum` exceeds what is booked about `dispute`, and the source to book that under.
+fn grown(booked: &[Entry], entry_type: EntryType, dispute: &str, sum: i64) -> Option<(String, i64)> {
+    let about = |source: &str| {
+        let rest = source.strip_prefix(dispute);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
+    };
+    let mut posted = booked
+        .iter()
+        .filter(|entry| entry.entry_type == entry_type && about(&entry.source))
+        .map(|entry| entry.amount.saturating_abs())
+        .peekable();
+    let source = match posted.peek() {
+        None => dispute.to_owned(),
+        Some(_) => format!("{dispute}@{sum}"),
+    };
+    let more = sum.saturating_sub(posted.fold(0, i64::saturating_add));
+    (more > 0).then_some((source, more))
 }

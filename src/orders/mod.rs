@@ -6,5 +6,7 @@ pub mod apply;
 pub mod fact;
 pub mod ledger;
 pub mod needs;
+mod paid_twice;
 pub mod status;
+mod trade_status;
 pub mod transition;

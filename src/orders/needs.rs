@@ -5,6 +5,8 @@
 //! in `apply`.
 
 use super::fact::{Known, OrderFacts, TradeFacts, moves_money};
+use super::ledger::won;
+use super::paid_twice::{account_of, paid_twice};
 use super::status::{Judgement, TradeJudgement, TradeStatus};
 use crate::event::{AttentionCode, FactKind, Money};
 
@@ -31,7 +33,8 @@ pub fn needs(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need> {
     for (trade, of_trade) in order.trades.iter().zip(&judged.trades) {
         let about = About(trade);
         if let Some(paid) = trade.payment() {
-            needs.extend(mismatch(&about, of_trade, paid, judged.registered));
+            let mismatch = mismatch(&about, of_trade, paid, judged.registered);
+            needs.extend(mismatch.or_else(|| outside_totals(&about, paid, judged)));
             needs.extend(late(&about, of_trade, paid));
             needs.extend(excess(&about, of_trade, paid));
         }
@@ -39,13 +42,14 @@ pub fn needs(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need> {
         needs.extend(foreign(&about));
         needs.extend(unsigned(&about));
         needs.extend(disputes(&about));
+        needs.extend(disputed_amounts(&about));
     }
     needs.extend(paid_twice(order, judged));
     needs
 }
 
 /// Makes needs about one trade.
-struct About<'a, 'b>(&'b TradeFacts<'a>);
+pub(super) struct About<'a, 'b>(pub(super) &'b TradeFacts<'a>);
 
 impl About<'_, '_> {
     fn need(&self, code: AttentionCode, what: &str, explanation: String) -> Need {
@@ -60,11 +64,11 @@ impl About<'_, '_> {
         }
     }
 
-    fn payment(&self, code: AttentionCode, explanation: String) -> Need {
+    pub(super) fn payment(&self, code: AttentionCode, explanation: String) -> Need {
         self.need(code, &format!("{}:paid", self.0.trade_id), explanation)
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("{} trade {}", self.0.provider, self.0.trade_id)
     }
 
@@ -110,16 +114,39 @@ fn mismatch(
     Some(need)
 }
 
+/// A payment that the order's totals cannot count, though nothing that was registered contradicts it.
+fn outside_totals(about: &About<'_, '_>, paid: Money, judged: &Judgement) -> Option<Need> {
+    let totals = judged.currency.filter(|currency| *currency != paid.currency)?;
+    let mut need = about.payment(
+        AttentionCode::CurrencyMismatch,
+        format!(
+            "{} was paid {paid}, but the order's totals are in {totals}: the payment is booked, and its totals do \
+             not count it",
+            about.name()
+        ),
+    );
+    if about.0.has(FactKind::PaymentAccepted) {
+        need.settled = Some("the payment was accepted");
+    }
+    Some(need)
+}
+
 fn late(about: &About<'_, '_>, of_trade: &TradeJudgement, paid: Money) -> Option<Need> {
-    of_trade.late.then(|| {
+    let mut need = of_trade.late.then(|| {
         about.payment(
             AttentionCode::PaidAfterClose,
             format!(
-                "{} was paid {paid} after a close: the money is booked, the order's status stays",
-                about.name()
+                "after a close, {}: what stays is booked and does not make the order paid unless it is kept",
+                account_of(about.0, of_trade, paid)
             ),
         )
-    })
+    })?;
+    if about.0.has(FactKind::PaymentKept) {
+        need.settled = Some("the payment was kept");
+    } else if of_trade.status == TradeStatus::Refunded {
+        need.settled = Some("the payment was refunded whole");
+    }
+    Some(need)
 }
 
 fn excess(about: &About<'_, '_>, of_trade: &TradeJudgement, paid: Money) -> Option<Need> {
@@ -257,36 +284,35 @@ fn disputes(about: &About<'_, '_>) -> Vec<Need> {
     opened.chain(lost).collect()
 }
 
-fn paid_twice(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need> {
-    let mut counted: Vec<_> = order
-        .trades
-        .iter()
-        .zip(&judged.trades)
-        .filter(|(_, of_trade)| of_trade.counts)
-        .filter_map(|(trade, _)| {
-            let known = trade.first(FactKind::PaymentSucceeded)?;
-            Some((known.seq, trade, trade.payment()?))
-        })
-        .collect();
-    counted.sort_by_key(|(seq, ..)| *seq);
-    let Some((_, first, _)) = counted.first().copied() else {
-        return Vec::new();
-    };
-    counted
-        .into_iter()
-        .skip(1)
-        .map(|(_, trade, paid)| {
-            let about = About(trade);
-            about.payment(
-                AttentionCode::PaidTwice,
+/// Reports of one dispute that differ in what was taken, or in what was given back.
+fn disputed_amounts(about: &About<'_, '_>) -> Vec<Need> {
+    let trade = about.0;
+    let differ = |id: &str, one: Option<i64>, other: Option<i64>, what: &str| {
+        let (one, other, currency) = (one?, other?, trade.currency()?);
+        (one != other).then(|| {
+            about.need(
+                AttentionCode::FactConflict,
+                &format!("{id}:{what}"),
                 format!(
-                    "the order is paid by {}, and by {} with {paid} too: both are booked, one is owed back",
-                    About(first).name(),
-                    about.name()
+                    "dispute {id} about {}: reports say that {} and {} was {what}; the larger is booked",
+                    about.name(),
+                    Money::new(one.min(other), currency),
+                    Money::new(one.max(other), currency)
                 ),
             )
         })
-        .collect()
+    };
+    let amount = |kind, id| trade.minor_about(kind, id);
+    let taken = about
+        .each(FactKind::DisputeFundsWithdrawn)
+        .filter_map(|(id, known)| {
+            let lost = amount(FactKind::DisputeLost, id);
+            differ(id, trade.minor(known.fact), lost, "taken")
+        });
+    let back = about
+        .each(FactKind::DisputeFundsReinstated)
+        .filter_map(|(id, known)| differ(id, trade.minor(known.fact), won(trade, id), "given back"));
+    taken.chain(back).collect()
 }
 
 fn because(known: Known<'_>) -> String {

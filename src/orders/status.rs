@@ -4,23 +4,43 @@
 //! |---|---|
 //! | `pending` | nothing is known yet, or only that it was registered |
 //! | `processing`, `failed` | no trade counts as paid; whichever was reported last by event time (a tie: failed) |
-//! | `closed` | no trade counts as paid, and the merchant closed it (final), or one is closed and none is open |
-//! | `paid` | a trade counts as paid; of several, the one refunded least decides |
+//! | `closed` | no trade counts as paid, and the merchant closed it, or one is closed and none is open |
+//! | `paid` | a trade counts as paid; of several, the one of the lowest rank decides |
 //! | `partially_refunded` | that trade is refunded in part |
 //! | `finished` | that trade can no longer be refunded |
-//! | `refunded` | that trade is refunded whole (final), even if the money came back later |
+//! | `refunded` | every trade that counts is refunded whole, even if the money came back later |
 //!
 //! A trade stands alike, with `unpaid` for what is not paid yet and `held` for a payment that contradicts the
 //! registration. A held trade, and one paid after its own or its order's close, does not count as paid; its
-//! money is booked all the same. Once paid, the rank (paid < partially_refunded < finished < refunded) never
-//! falls: see [`Status::advance`].
+//! money is booked all the same. It counts once an operator accepts what was held, or keeps what was late.
 //!
-//! Totals are in one currency: the registered one, else that of the first payment, settled once. An order paid
-//! in several currencies therefore ends with totals that depend on which came first; the ledger does not.
+//! # What is final
+//!
+//! A trade that counts does so for good, and its rank (paid < partially_refunded < finished < refunded) never
+//! falls: `refunded` is final for a trade. An order's trades are not a closed set: the first report of another
+//! paid trade may come last, after the refund of the one that is known. Hence for an order:
+//!
+//! - Once paid it never becomes unpaid, and its rank never falls, with one exception: `refunded` is left, for
+//!   what the facts say, when another trade counts that is not refunded whole. Each time takes a trade that did
+//!   not count before, so it ends. Whatever the order of arrival, an order is `refunded` if and only if every
+//!   trade that counts is refunded whole.
+//! - A merchant's close is left only when an operator keeps a payment that came after it.
+//!
+//! `order.paid` is written once, whichever way an order becomes paid: see [`super::transition`]. The database
+//! holds writers to the same rule by the trades that it has.
+//!
+//! # Totals
+//!
+//! Totals are in one currency: the registered one, else that of the first payment, settled once. A payment in
+//! another stands in its trade and the ledger only. What is booked depends on the order of arrival in two cases,
+//! both of them shown to a human: the totals of an order with payments in two currencies (`currency_mismatch`), and
+//! a fact that two events tell with different amounts, of which the first counts (`fact_conflict`).
 
 use super::fact::{Known, OrderFacts, TradeFacts, Was};
 use super::ledger::{Refunds, refunds};
+pub use super::trade_status::TradeStatus;
 use crate::event::{Currency, FactKind, Money};
+use crate::time::Timestamp;
 
 /// How an order stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,79 +132,15 @@ impl Status {
         }
     }
 
-    /// The status after `self` when the facts say `now`: never back, and never out of what is final.
+    /// The status after `self` when the facts say `now`: never back, but out of `refunded` and out of a
+    /// merchant's close once a trade counts that says otherwise.
     #[must_use]
     pub fn advance(self, now: Self) -> Self {
-        let is_final = matches!(self, Self::Refunded | Self::Closed(ClosedBy::Merchant));
-        if is_final || now.rank() < self.rank() {
-            self
-        } else {
-            now
-        }
-    }
-}
-
-/// How a trade stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TradeStatus {
-    /// Known, not paid.
-    Unpaid,
-    /// Ended unpaid.
-    Closed,
-    /// Paid.
-    Paid,
-    /// Refunded in part.
-    PartiallyRefunded,
-    /// No longer refundable.
-    Finished,
-    /// Refunded whole (gross).
-    Refunded,
-    /// Paid, and not believed yet.
-    Held,
-}
-
-impl TradeStatus {
-    /// Every status with its stored text.
-    pub const ALL: [(Self, &'static str); 7] = [
-        (Self::Unpaid, "unpaid"),
-        (Self::Closed, "closed"),
-        (Self::Paid, "paid"),
-        (Self::PartiallyRefunded, "partially_refunded"),
-        (Self::Finished, "finished"),
-        (Self::Refunded, "refunded"),
-        (Self::Held, "held"),
-    ];
-
-    /// The stored text.
-    pub fn as_str(self) -> &'static str {
-        Self::ALL
-            .into_iter()
-            .find(|(status, _)| *status == self)
-            .map_or("", |(_, text)| text)
-    }
-
-    /// From the stored text.
-    pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|(_, known)| *known == text)
-            .map(|(status, _)| status)
-    }
-
-    /// The order's status if this trade alone decides.
-    fn of_order(self) -> Option<Status> {
-        match self {
-            Self::Unpaid | Self::Closed | Self::Held => None,
-            Self::Paid => Some(Status::Paid),
-            Self::PartiallyRefunded => Some(Status::PartiallyRefunded),
-            Self::Finished => Some(Status::Finished),
-            Self::Refunded => Some(Status::Refunded),
-        }
-    }
-
-    /// Whether its payment is known.
-    pub fn is_paid(self) -> bool {
-        !matches!(self, Self::Unpaid | Self::Closed)
+        let stays = match self {
+            Self::Refunded | Self::Closed(ClosedBy::Merchant) => now.rank() == 0,
+            _ => now.rank() < self.rank(),
+        };
+        if stays { self } else { now }
     }
 }
 
@@ -249,7 +205,10 @@ pub fn judge(order: &OrderFacts<'_>) -> Judgement {
         .iter()
         .map(|trade| judge_trade(order, trade, registered))
         .collect();
-    let currency = order.currency.or_else(|| first_currency(order));
+    let currency = order
+        .currency
+        .or(registered.map(|money| money.currency))
+        .or_else(|| first_currency(order));
     Judgement {
         status: order_status(order, &trades),
         totals: totals(order, &trades, currency),
@@ -295,7 +254,7 @@ fn judge_trade(order: &OrderFacts<'_>, trade: &TradeFacts<'_>, registered: Optio
     let held = contradicts && !trade.has(FactKind::PaymentAccepted) && (!was_paid || was_held);
     let order_closed = own(order, FactKind::MerchantClosed).is_some();
     judged.late = was_late || !was_paid && (closed || order_closed) || was_held && !held && order_closed;
-    judged.counts = !held && !judged.late;
+    judged.counts = !held && (!judged.late || trade.has(FactKind::PaymentKept));
     judged.status = if held {
         TradeStatus::Held
     } else if refunds.refunded > 0 && refunds.refunded >= paid.minor {
@@ -311,14 +270,11 @@ fn judge_trade(order: &OrderFacts<'_>, trade: &TradeFacts<'_>, registered: Optio
 }
 
 fn order_status(order: &OrderFacts<'_>, trades: &[TradeJudgement]) -> Status {
-    let least_refunded = order
-        .trades
-        .iter()
-        .zip(trades)
-        .filter(|(_, judged)| judged.counts)
-        .filter_map(|(trade, judged)| Some((share(trade, judged), judged.status.of_order()?)))
-        .min_by_key(|(share, status)| (*share, status.rank()));
-    if let Some((_, status)) = least_refunded {
+    let counted = trades.iter().filter(|judged| judged.counts);
+    let lowest = counted
+        .filter_map(|judged| judged.status.of_order())
+        .min_by_key(|status| status.rank());
+    if let Some(status) = lowest {
         return status;
     }
     if own(order, FactKind::MerchantClosed).is_some() {
@@ -335,49 +291,36 @@ fn order_status(order: &OrderFacts<'_>, trades: &[TradeJudgement]) -> Status {
     last_attempt(order)
 }
 
-/// The refunded share of a trade in billionths, so that trades of any size compare.
-fn share(trade: &TradeFacts<'_>, judged: &TradeJudgement) -> i128 {
-    let paid = trade.payment().map_or(0, |money| money.minor);
-    i128::from(judged.refunds.refunded)
-        .saturating_mul(1_000_000_000)
-        .checked_div(i128::from(paid))
-        .unwrap_or_default()
-}
-
+/// By the times that the trades keep, the latest of every sighting, and not by the facts: of one attempt that is
+/// told twice, only the first telling is a fact.
 fn last_attempt(order: &OrderFacts<'_>) -> Status {
-    let facts = order
-        .trades
-        .iter()
-        .flat_map(|trade| &trade.facts)
-        .chain(&order.own);
-    let latest = |kind: FactKind| {
+    let own = |kind: FactKind| {
+        let facts = order.own.iter().map(|known| known.fact);
         facts
-            .clone()
-            .filter(|known| known.fact.kind == kind && known.fact.unsigned.is_none())
-            .filter_map(|known| known.fact.at)
+            .filter(|fact| fact.kind == kind && fact.unsigned.is_none())
+            .filter_map(|fact| fact.at)
             .max()
     };
-    let processing = order
-        .trades
-        .iter()
-        .filter_map(|trade| trade.processing_at)
-        .max()
-        .max(latest(FactKind::PaymentProcessing));
-    match (processing, latest(FactKind::PaymentFailed)) {
+    let latest =
+        |of_trade: fn(&TradeFacts<'_>) -> Option<Timestamp>| order.trades.iter().filter_map(of_trade).max();
+    let processing = latest(|trade| trade.processing_at).max(own(FactKind::PaymentProcessing));
+    match (
+        processing,
+        latest(|trade| trade.failed_at).max(own(FactKind::PaymentFailed)),
+    ) {
         (None, None) => Status::Pending,
         (processing, failed) if failed >= processing => Status::Failed,
         _ => Status::Processing,
     }
 }
 
-/// The currency of whatever spoke of money first: the registration or a payment.
+/// The first payment's currency.
 fn first_currency(order: &OrderFacts<'_>) -> Option<Currency> {
     let payments = order.trades.iter().filter_map(|trade| {
         let known = trade.first(FactKind::PaymentSucceeded)?;
         Some((known.seq, trade.payment()?.currency))
     });
-    let registered = registration(order).and_then(|known| Some((known.seq, known.fact.amount?.currency)));
-    payments.chain(registered).min().map(|(_, currency)| currency)
+    payments.min().map(|(_, currency)| currency)
 }
 
 fn totals(order: &OrderFacts<'_>, trades: &[TradeJudgement], currency: Option<Currency>) -> Totals {

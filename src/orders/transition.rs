@@ -1,7 +1,8 @@
 //! From what was to what is: the versions an order goes through, each one message. Pure.
 //!
 //! `order.paid` is written exactly once: by the first transaction that leaves the order paid and not wholly
-//! refunded, even if that same transaction moves it on. Then it comes first, as a version of its own.
+//! refunded, even if that same transaction moves it on. Then it comes first, as a version of its own. An order
+//! that leaves `refunded` for `paid` after that is `order.updated`.
 //!
 //! An order whose payment is from before its account's `since` was shipped by whoever came before: it takes the same
 //! statuses, without `order.paid`. When a report shows that its payment is not as old as it looked, `order.paid` is
@@ -77,9 +78,9 @@ pub fn transitions(before: &Standing, status: Status, totals: Totals, ships: boo
     let mut last = *before;
     let is_due = ships && last.paid_version.is_none() && is_shippable(status);
     // An order that becomes paid, and no more than that, needs one version.
-    let is_first = last.status.rank() == 0;
-    if is_due && !(is_first && status == Status::Paid) {
-        let shown = if is_first { Status::Paid } else { last.status };
+    let becomes_paid = !is_shippable(last.status);
+    if is_due && !(becomes_paid && status == Status::Paid) {
+        let shown = if becomes_paid { Status::Paid } else { last.status };
         let paid = Totals {
             paid: totals.paid,
             ..last.totals

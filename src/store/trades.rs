@@ -12,10 +12,11 @@ use crate::time::Timestamp;
 const INSERT: &str = "insert into trades (merchant, provider, trade_id, account, status, created_at, updated_at) \
      select column1, column2, column3, column4, 'unpaid', column5, column5 from (";
 const SELECT: &str = "select merchant, provider, trade_id, account, order_id, status, amount, currency, refunded, \
-     reversed, paid_at, processing_at, late, ships from trades where ";
+     reversed, paid_at, processing_at, failed_at, late, ships from trades where ";
 const UPDATE: &str = "update trades set order_id = v.column4, status = v.column5, amount = v.column6, \
      currency = v.column7, refunded = v.column8, reversed = v.column9, paid_at = v.column10, \
-     processing_at = v.column11, late = v.column12, ships = v.column13, updated_at = v.column14 from (";
+     processing_at = v.column11, failed_at = v.column12, late = v.column13, ships = v.column14, \
+     updated_at = v.column15 from (";
 
 /// What identifies a trade.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +58,8 @@ pub struct TradeRow {
     pub paid_at: Option<Timestamp>,
     /// The latest report that it is under way.
     pub processing_at: Option<Timestamp>,
+    /// The latest report that an attempt failed.
+    pub failed_at: Option<Timestamp>,
     /// Paid after a close.
     pub late: bool,
     /// A report of its payment showed that it is not from before its account's `since`.
@@ -77,6 +80,7 @@ struct Row {
     reversed: i64,
     paid_at: Option<i64>,
     processing_at: Option<i64>,
+    failed_at: Option<i64>,
     late: bool,
     ships: bool,
 }
@@ -106,6 +110,7 @@ impl TryFrom<Row> for TradeRow {
             reversed: row.reversed,
             paid_at: row.paid_at.map(Timestamp::from_micros),
             processing_at: row.processing_at.map(Timestamp::from_micros),
+            failed_at: row.failed_at.map(Timestamp::from_micros),
             late: row.late,
             ships: row.ships,
         })
@@ -175,6 +180,7 @@ pub async fn update(tx: &mut Tx, trades: &[&TradeRow], now: Timestamp) -> Result
         .int(|trade| trade.reversed)
         .int(|trade| trade.paid_at.map(Timestamp::micros))
         .int(|trade| trade.processing_at.map(Timestamp::micros))
+        .int(|trade| trade.failed_at.map(Timestamp::micros))
         .bool(|trade| trade.late)
         .bool(|trade| trade.ships)
         .each(now.micros());

@@ -225,7 +225,67 @@ on_both_stores! {
         let refund = "update orders set status = 'refunded', refunded = 100, version = 2";
         assert_eq!(fresh.by_hand(refund).await.unwrap(), 1);
         let unrefund = "update orders set status = 'paid', version = 3";
-        assert!(fresh.by_hand(unrefund).await.is_err(), "a final status was left");
+        assert!(fresh.by_hand(unrefund).await.is_err(), "refunded was left without another trade");
+    }
+
+    async fn refunded_is_left_only_for_what_another_trade_says(fresh) {
+        fill(&fresh).await;
+        let orders = async |set: &str| fresh.by_hand(&format!("update orders set {set} where order_id = 'o1'")).await;
+        let trade = async |id: &str, set: &str| {
+            let done = fresh.by_hand(&format!("update trades set {set} where trade_id = '{id}'")).await;
+            assert_eq!(done.unwrap(), 1, "{set}");
+        };
+        trade("t1", "order_id = 'o1', status = 'refunded', refunded = 100").await;
+        orders("status = 'refunded', refunded = 100, version = 2").await.unwrap();
+        let second = "insert into trades (merchant, provider, trade_id, account, order_id, status, created_at, updated_at)
+            values ('m', 'alipay', 't2', 'a', 'o1', 'unpaid', 1, 1)";
+        fresh.by_hand(second).await.unwrap();
+        let back = "status = 'paid', paid = 200, version = 3";
+        for status in ["unpaid", "closed", "held"] {
+            trade("t2", &format!("status = '{status}'")).await;
+            assert!(orders(back).await.is_err(), "left for a trade that is {status}");
+        }
+        trade("t2", "status = 'paid', amount = 100, currency = 'CNY', paid_at = 1, order_id = 'o1'").await;
+        for wrong in [
+            "status = 'pending', version = 3",
+            "status = 'closed', closed_by = 'merchant', version = 3",
+            "status = 'paid', version = 2",
+            "status = 'paid', paid = 99, version = 3",
+        ] {
+            assert!(orders(wrong).await.is_err(), "{wrong} was taken");
+        }
+        orders(back).await.unwrap();
+        assert!(orders("status = 'pending', version = 4").await.is_err());
+        orders("status = 'finished', version = 4").await.unwrap();
+        assert!(orders("status = 'paid', version = 5").await.is_err(), "only refunded is left downwards");
+        trade("t2", "status = 'refunded', refunded = 100").await;
+        orders("status = 'refunded', refunded = 200, version = 5").await.unwrap();
+        assert!(orders("status = 'paid', version = 6").await.is_err(), "both are refunded");
+    }
+
+    async fn a_late_payment_counts_for_the_order_only_once_it_is_kept(fresh) {
+        fill(&fresh).await;
+        for row in [
+            "insert into orders (merchant, order_id, status, created_at, updated_at) values ('m', 'o2', 'pending', 1, 1)",
+            "update orders set status = 'closed', closed_by = 'merchant', version = 1 where order_id = 'o2'",
+            "update trades set order_id = 'o2', late = (1 = 1)",
+        ] {
+            fresh.by_hand(row).await.unwrap();
+        }
+        let pay = "update orders set status = 'paid', closed_by = null, paid = 100, version = 2 where order_id = 'o2'";
+        assert!(fresh.by_hand(pay).await.is_err(), "a merchant's close was left for a payment that is not kept");
+        let other = "insert into facts (merchant, provider, key, kind, trade_id, recorded_at)
+            values ('m', 'stripe', 'a0', 'payment_accepted', 't1', 1)";
+        fresh.by_hand(other).await.unwrap();
+        assert!(fresh.by_hand(pay).await.is_err(), "accepting what was held is not keeping what was late");
+        let keep = "insert into facts (merchant, provider, key, kind, trade_id, recorded_at)
+            values ('m', 'stripe', 'a1', 'payment_kept', 't1', 1)";
+        fresh.by_hand(keep).await.unwrap();
+        for wrong in ["status = 'pending', closed_by = null", "closed_by = 'provider'", "status = 'refunded', closed_by = null"] {
+            let refused = fresh.by_hand(&format!("update orders set {wrong}, version = 2 where order_id = 'o2'")).await;
+            assert!(refused.is_err(), "{wrong} was taken");
+        }
+        assert_eq!(fresh.by_hand(pay).await.unwrap(), 1);
     }
 
     async fn an_order_can_not_be_born_paid(fresh) {

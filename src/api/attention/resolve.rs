@@ -1,7 +1,7 @@
 //! `POST /v1/attention/{id}/resolve`: a human's decision, with the reason.
 //!
-//! `accept_payment` and `apply_once` change what is known, in the transaction that closes the item; every other
-//! action only closes it. Each item is closed once: the database's guard decides between two who try.
+//! `accept_payment`, `keep` and `apply_once` change what is known, in the transaction that closes the item; every
+//! other action only closes it. So does `keep` of an item that names no trade. Each item is closed once: the database's guard decides between two who try.
 
 use std::sync::Arc;
 
@@ -101,6 +101,7 @@ async fn told(
 
 const ACCEPT_PAYMENT: &str = "accept_payment";
 const APPLY_ONCE: &str = "apply_once";
+const KEEP: &str = "keep";
 
 struct Run {
     state: ApiState,
@@ -127,20 +128,11 @@ impl Run {
         let once = (decision.action == APPLY_ONCE)
             .then(|| readable(&state, event.as_deref()))
             .transpose()?;
-        let accepted = if decision.action == ACCEPT_PAYMENT {
-            Some(payment(&item)?)
-        } else {
-            None
-        };
-        if let Some((provider, trade_id)) = &accepted {
-            let trade = TradeKey {
-                merchant: item.merchant.clone(),
-                provider: provider.as_str().to_owned(),
-                trade_id: trade_id.clone(),
-            };
+        let decided = own_fact(&item, &decision.action)?;
+        if let Some((trade, _)) = &decided {
             // Before the item: whoever applies an event closes items with the trade's lock in hand.
             let account = item.account.as_deref().unwrap_or_default();
-            trades::lock(tx, &[(&trade, account)], state.clock.now()).await?;
+            trades::lock(tx, &[(trade, account)], state.clock.now()).await?;
         }
         let resolution = Resolution {
             action: decision.action.clone(),
@@ -154,8 +146,12 @@ impl Run {
             ))?);
         }
         // The item is closed first: the rules take what is closed by a human as settled.
-        let applied = match (accepted, &once) {
-            (Some((provider, trade_id)), _) => Some(accept(&state, tx, &item, provider, trade_id).await?),
+        let applied = match (decided, &once) {
+            (Some((_, fact)), _) => {
+                let now = state.clock.now();
+                let applied = apply_fact(tx, &item.merchant, &fact, &state.policy, now).await?;
+                Some(applied.reason)
+            }
             (None, Some((event, reading))) => Some(apply_once(&state, tx, event, reading).await?),
             (None, None) => None,
         };
@@ -174,23 +170,6 @@ impl Run {
         let closed = attention::item(tx, &operator.merchant, &id).await?;
         Ok(answer(StatusCode::OK, &closed)?)
     }
-}
-
-/// Lets the held payment count; what came of it, in words.
-async fn accept(
-    state: &ApiState,
-    tx: &mut Tx,
-    item: &AttentionView,
-    provider: ProviderName,
-    trade_id: String,
-) -> Result<String, Withdrawn> {
-    let fact = OwnFact::PaymentAccepted {
-        attention_id: item.id.clone(),
-        provider,
-        trade_id,
-    };
-    let applied = apply_fact(tx, &item.merchant, &fact, &state.policy, state.clock.now()).await?;
-    Ok(applied.reason)
 }
 
 /// The event that is to be applied although it is about another account, and what it says today.
@@ -236,12 +215,40 @@ fn refused(item: &AttentionView, action: &str) -> Option<Problem> {
     })
 }
 
-/// The trade whose payment the item holds up.
-fn payment(item: &AttentionView) -> Result<(ProviderName, String), StoreError> {
-    let provider = item
+/// What the action says of the item's payment, and the trade that it says it of.
+fn own_fact(item: &AttentionView, action: &str) -> Result<Option<(TradeKey, OwnFact)>, StoreError> {
+    let provider: Option<ProviderName> = item
         .provider
         .as_deref()
         .and_then(|provider| provider.parse().ok());
-    let named = provider.zip(item.trade_id.clone());
-    named.ok_or_else(|| StoreError::corrupt("attention", format!("trade of item {}", item.id)))
+    let (provider, trade_id) = match (action, provider.zip(item.trade_id.clone())) {
+        (ACCEPT_PAYMENT | KEEP, Some(named)) => named,
+        (ACCEPT_PAYMENT, None) => {
+            return Err(StoreError::corrupt(
+                "attention",
+                format!("trade of item {}", item.id),
+            ));
+        }
+        _ => return Ok(None),
+    };
+    let trade = TradeKey {
+        merchant: item.merchant.clone(),
+        provider: provider.as_str().to_owned(),
+        trade_id: trade_id.clone(),
+    };
+    let attention_id = item.id.clone();
+    let fact = if action == KEEP {
+        OwnFact::PaymentKept {
+            attention_id,
+            provider,
+            trade_id,
+        }
+    } else {
+        OwnFact::PaymentAccepted {
+            attention_id,
+            provider,
+            trade_id,
+        }
+    };
+    Ok(Some((trade, fact)))
 }

@@ -209,6 +209,7 @@ fn trade_facts<'a>(row: &'a TradeRow, order_id: &'a str) -> TradeFacts<'a> {
         order_id,
         amount: row.amount,
         processing_at: row.processing_at,
+        failed_at: row.failed_at,
         was: Was {
             paid: status.is_paid(),
             held: status == TradeStatus::Held,

@@ -6,10 +6,11 @@ use super::settle::Change;
 use super::words::{Line, kinds, too_late};
 use super::{Applied, Outcome};
 use crate::event::{EventId, Fact, FactKind};
-use crate::orders::status::Status;
+use crate::orders::status::{Status, TradeStatus};
 use crate::store::facts::FactKey;
 use crate::store::history::NewOutcome;
 use crate::store::orders::OrderKey;
+use crate::store::trades::TradeRow;
 
 /// How one order, or nothing, was concerned.
 pub(super) struct Part {
@@ -81,13 +82,16 @@ impl Book {
 
     /// How a new fact ended that changed nothing.
     pub(super) fn unmoved(&self, order: &OrderKey, fact: &Fact) -> Outcome {
-        let refunded = || {
-            self.trades_of(order)
-                .iter()
-                .filter_map(|key| self.trades.get(key))
-                .filter(|row| Some(&row.key.trade_id) == fact.trade_id.as_ref())
-                .map(|row| row.refunded)
-                .max()
+        let keys = self.trades_of(order);
+        let trades = keys
+            .iter()
+            .filter_map(|key| self.trades.get(key))
+            .filter(|row| Some(&row.key.trade_id) == fact.trade_id.as_ref());
+        let refunded = || trades.clone().map(|row| row.refunded).max();
+        // It is booked with its payment.
+        let unpaid = || {
+            let status = |row: &TradeRow| TradeStatus::from_text(&row.status);
+            !trades.clone().filter_map(status).any(TradeStatus::is_paid)
         };
         match fact.kind {
             FactKind::PaymentProcessing
@@ -97,10 +101,12 @@ impl Book {
             | FactKind::TradeFinished
             | FactKind::RefundAbnormal
             | FactKind::PaymentAccepted => Outcome::Stale,
+            FactKind::RefundSucceeded | FactKind::RefundedTotal if unpaid() => Outcome::Applied,
             FactKind::RefundedTotal if fact.amount.map(|money| money.minor) < refunded() => Outcome::Stale,
             FactKind::RefundSucceeded | FactKind::RefundedTotal => Outcome::AlreadyApplied,
             FactKind::PaymentSucceeded
             | FactKind::OrderRegistered
+            | FactKind::PaymentKept
             | FactKind::RefundFailed
             | FactKind::DisputeOpened
             | FactKind::DisputeWon

@@ -203,11 +203,18 @@ impl Input {
                 attention_id,
                 provider,
                 trade_id,
-            } => {
-                let mut fact = Fact::of_trade(FactKind::PaymentAccepted, trade_id, "accepted");
-                fact.key.clone_from(attention_id);
-                (provider.as_str(), fact)
-            }
+            } => (
+                provider.as_str(),
+                decision(FactKind::PaymentAccepted, trade_id, attention_id),
+            ),
+            OwnFact::PaymentKept {
+                attention_id,
+                provider,
+                trade_id,
+            } => (
+                provider.as_str(),
+                decision(FactKind::PaymentKept, trade_id, attention_id),
+            ),
         };
         Self {
             merchant: merchant.to_owned(),
@@ -304,6 +311,13 @@ impl Input {
     pub(super) fn taught(&self) -> &[(String, String)] {
         if self.refusal.is_some() { &[] } else { &self.links }
     }
+}
+
+/// What an operator decided about a trade: one fact for each attention item.
+fn decision(kind: FactKind, trade_id: &str, attention_id: &str) -> Fact {
+    let mut fact = Fact::of_trade(kind, trade_id, "");
+    attention_id.clone_into(&mut fact.key);
+    fact
 }
 
 /// Facts that carry both ids teach the link, and so does the reading; what nobody signed teaches nothing.

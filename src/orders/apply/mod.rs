@@ -142,6 +142,15 @@ pub enum OwnFact {
         /// The trade.
         trade_id: String,
     },
+    /// A payment after a close, or beside another one, is kept.
+    PaymentKept {
+        /// The attention item that was answered.
+        attention_id: String,
+        /// Whose trade.
+        provider: ProviderName,
+        /// The trade.
+        trade_id: String,
+    },
 }
 
 /// Why nothing was applied; the transaction must be dropped.

@@ -70,6 +70,7 @@ pub(super) fn fill(row: &mut TradeRow, fact: &Fact, ships: bool) -> bool {
             row.paid_at = row.paid_at.or(fact.at);
         }
         FactKind::PaymentProcessing => row.processing_at = row.processing_at.max(fact.at),
+        FactKind::PaymentFailed => row.failed_at = row.failed_at.max(fact.at),
         _ => {}
     }
     *row != was

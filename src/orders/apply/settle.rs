@@ -2,7 +2,7 @@
 
 use super::book::{Book, Raised};
 use super::words::movement;
-use crate::event::{Currency, EventId, Money};
+use crate::event::{AttentionCode, Currency, EventId, Money};
 use crate::orders::fact::OrderFacts;
 use crate::orders::ledger::{Entry, missing_entries};
 use crate::orders::needs::{Need, needs};
@@ -182,28 +182,39 @@ impl Book {
                 words.push(format!("{} resolved itself: {why}", need.code));
                 self.writes.resolved.push((id, why));
             }
+            // What was held back is shown even if it is over already: by it the status may depend on arrival.
+            (None, Some(why)) if need.code == AttentionCode::PaidAfterClose => {
+                words.push(format!("{} resolved itself: {why}", need.code));
+                self.raise_need(order, need, event_id);
+                self.raised.insert(id.clone(), Raised { open: false });
+                self.writes.resolved.push((id, why));
+            }
             (None, None) => {
-                let trade = TradeKey {
-                    merchant: order.merchant.clone(),
-                    provider: need.provider.clone(),
-                    trade_id: need.trade_id.clone(),
-                };
-                let account = self.trades.get(&trade).map(|trade| trade.account.clone());
                 raised.push(need.explanation.clone());
-                self.raise(NewAttention {
-                    code: need.code,
-                    source: need.source,
-                    merchant: order.merchant.clone(),
-                    provider: need.provider.parse().ok(),
-                    account,
-                    order_id: Some(order.order_id.clone()),
-                    trade_id: Some(need.trade_id),
-                    event_id: event_id.cloned(),
-                    explanation: need.explanation,
-                });
+                self.raise_need(order, need, event_id);
             }
             _ => {}
         }
+    }
+
+    fn raise_need(&mut self, order: &OrderKey, need: Need, event_id: Option<&EventId>) {
+        let trade = TradeKey {
+            merchant: order.merchant.clone(),
+            provider: need.provider.clone(),
+            trade_id: need.trade_id.clone(),
+        };
+        let account = self.trades.get(&trade).map(|trade| trade.account.clone());
+        self.raise(NewAttention {
+            code: need.code,
+            source: need.source,
+            merchant: order.merchant.clone(),
+            provider: need.provider.parse().ok(),
+            account,
+            order_id: Some(order.order_id.clone()),
+            trade_id: Some(need.trade_id),
+            event_id: event_id.cloned(),
+            explanation: need.explanation,
+        });
     }
 
     /// Notes an attention item for writing; the store lets each be raised once.

@@ -208,6 +208,42 @@ on_both_stores! {
         }
     }
 
+    async fn keep_of_a_late_payment_writes_order_paid_once(fresh) {
+        let api = Api::signed(&fresh);
+        let body = json!({"order_id": "O-1", "amount": {"minor": 88, "currency": "CNY"}});
+        assert_eq!(api.done("/v1/orders", &body).await.0, 201);
+        assert_eq!(api.done("/v1/orders/O-1/close", &json!({})).await.0, 200);
+        api.told(&paid("O-1", 88)).await;
+        let order = api.json(OPS, "/v1/orders/O-1").await;
+        assert_eq!((&order["status"], &order["attention"][0]["code"]), (&json!("closed"), &json!("paid_after_close")));
+        let item = order["attention"][0]["id"].as_str().unwrap().to_owned();
+        assert_eq!(api.done(&path(&item), &decide("keep")).await.0, 200);
+        let order = api.json(OPS, "/v1/orders/O-1").await;
+        assert_eq!((&order["status"], &order["closed_by"], &order["paid"]), (&json!("paid"), &Value::Null, &json!(88)));
+        assert_eq!(order["history"].as_array().unwrap().last().unwrap()["fact"], "payment_kept");
+        api.told(&paid("O-1", 88)).await;
+        assert_eq!(api.done(&path(&item), &decide("keep")).await.1["code"], "not_allowed");
+        assert_eq!(messages(&fresh, "O-1").await["order.paid"], 1);
+        assert_eq!(fresh.number("select count(*) from ledger_entries").await, 1);
+        assert_eq!(fresh.number("select count(*) from attention where state = 'open'").await, 0);
+    }
+
+    async fn either_way_out_of_paid_twice_books_nothing(fresh) {
+        for action in ["keep", "refunded_outside"] {
+            let api = Api::signed(&fresh);
+            api.told(&paid(action, 88)).await;
+            api.told(&of_number("1900000001", "X", action)).await;
+            let order = api.json(OPS, &format!("/v1/orders/{action}")).await;
+            assert_eq!((&order["status"], &order["attention"][0]["code"]), (&json!("paid"), &json!("paid_twice")));
+            let item = order["attention"][0]["id"].as_str().unwrap().to_owned();
+            assert_eq!(api.done(&path(&item), &decide(action)).await.0, 200);
+            let order = api.json(OPS, &format!("/v1/orders/{action}")).await;
+            assert_eq!((&order["status"], &order["paid"], &order["refunded"]), (&json!("paid"), &json!(176), &json!(0)));
+            assert_eq!(order["ledger"].as_array().unwrap().len(), 2, "a refund books itself when it is reported");
+            assert_eq!(messages(&fresh, action).await["order.paid"], 1);
+        }
+    }
+
     async fn a_decision_is_the_merchants_own_and_has_a_reason(fresh) {
         let api = Api::signed(&fresh);
         plant(&fresh, "a", "paid_twice").await;

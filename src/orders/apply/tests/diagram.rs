@@ -87,14 +87,18 @@ fn reach(rule: &BTreeSet<Step>, from: &'static str) -> BTreeSet<&'static str> {
     }
 }
 
-/// Statuses that lead to each other are drawn as one group, with one arrow for all of them.
+/// Unpaid statuses that lead to each other are drawn as one group, with one arrow for all of them.
 fn draw(rule: &BTreeSet<Step>) -> String {
     let mut groups: Vec<Vec<&'static str>> = Vec::new();
     for status in ALL.map(name) {
-        let both_ways = |other: &str| reach(rule, status).contains(other);
+        let together = |other: &str| {
+            let unpaid = |name: &str| ALL.iter().any(|of| of.rank() == 0 && self::name(*of) == name);
+            let leads = |from: &'static str, to: &str| reach(rule, from).contains(to);
+            unpaid(status) && unpaid(other) && leads(status, other)
+        };
         match groups
             .iter_mut()
-            .find(|group| both_ways(group[0]) && reach(rule, group[0]).contains(status))
+            .find(|group| together(group[0]) && reach(rule, group[0]).contains(status))
         {
             Some(group) => group.push(status),
             None => groups.push(vec![status]),

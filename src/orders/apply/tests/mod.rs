@@ -6,6 +6,7 @@ mod diagram;
 mod enumerate;
 mod since;
 mod table;
+mod twice;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use super::book::{Book, Order, Recorded};
 use super::input::Input;
 use super::load::Plan;
 use super::{Applied, OwnFact};
-use crate::event::{Currency, EventId, Fact, FactKind, Money};
+use crate::event::{Currency, EventId, Fact, FactKind, Money, ProviderName};
 use crate::orders::status::Status;
 use crate::orders::transition::{Standing, transitions};
 use crate::store::facts::FactRow;
@@ -67,6 +68,19 @@ pub(super) fn register(amount: Money) -> Input {
 pub(super) fn close() -> Input {
     let order_id = O.to_owned();
     Input::of_own(M, &OwnFact::Closed { order_id })
+}
+
+/// An operator keeps the payment of `trade`.
+pub(super) fn keep(provider: ProviderName, trade: &str) -> Input {
+    let (attention_id, trade_id) = (format!("item about {trade}"), trade.to_owned());
+    Input::of_own(
+        M,
+        &OwnFact::PaymentKept {
+            attention_id,
+            provider,
+            trade_id,
+        },
+    )
 }
 
 pub(super) fn paid(trade: &str, amount: Money) -> Fact {
@@ -206,7 +220,10 @@ impl Sim {
                 order.ships,
             ) {
                 assert_eq!(version.version, before.version + 1);
-                assert!(version.status.rank() >= before.status.rank());
+                assert!(
+                    version.status.rank() >= before.status.rank()
+                        || before.status == Status::Refunded && version.status.rank() > 0
+                );
                 assert_eq!(version.totals.grown(before.totals), version.totals);
                 assert!(
                     version.status != before.status
@@ -302,6 +319,34 @@ impl Sim {
         open.map(|((_, code, _), _)| *code).collect()
     }
 
+    /// Why items of `code` were raised, in order.
+    pub(super) fn explanations(&self, code: &str) -> Vec<&str> {
+        let items = self.book.writes.attention.iter();
+        items
+            .filter(|item| item.code.as_str() == code)
+            .map(|item| item.explanation.as_str())
+            .collect()
+    }
+
+    /// Whether the order has a trade that counts, and how much of such trades was refunded least, as the facts
+    /// say it without any history.
+    pub(super) fn wholly_refunded(&self) -> bool {
+        let counted: Vec<&TradeRow> = self
+            .book
+            .trades
+            .values()
+            .filter(|row| Status::from_text(&row.status, None).is_some_and(|status| status.rank() > 0))
+            .filter(|row| {
+                let kept = |known: &Recorded| {
+                    known.row.fact.kind == FactKind::PaymentKept
+                        && known.row.fact.trade_id.as_ref() == Some(&row.key.trade_id)
+                };
+                !row.late || self.book.facts.values().any(kept)
+            })
+            .collect();
+        !counted.is_empty() && counted.iter().all(|row| row.status == "refunded")
+    }
+
     pub(super) fn outcome(&self, event: &str) -> &'static str {
         self.book.writes.outcomes[event].outcome
     }
@@ -330,6 +375,7 @@ fn new_trade(key: TradeKey) -> TradeRow {
         reversed: 0,
         paid_at: None,
         processing_at: None,
+        failed_at: None,
         late: false,
         ships: false,
     }
