@@ -25,7 +25,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use consumer::{Delivered, Source, Subscription};
+pub use consumer::{Death, Delivered, Source, Subscription};
 pub use embedded::Embedded;
 pub use inspect::{Found, Inspected, inspect};
 pub use publisher::Publisher;

@@ -178,7 +178,7 @@ impl LetterFilter {
 }
 
 /// Records that an event of `merchant` is given up, and gives the dead letter's id; the rest of a burial is
-/// [`super::outbox::bury`]'s.
+/// the outbox's.
 pub(super) async fn insert_event(
     tx: &mut Tx,
     (event, key): (&EventId, &EventKey),

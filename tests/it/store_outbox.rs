@@ -14,6 +14,7 @@ use payhook::time::Timestamp;
 use tokio::task::JoinSet;
 
 use crate::support::events::{event, events};
+use crate::support::rabbit::until;
 use crate::support::store::{FreshStore, on_both_stores};
 
 const REAPPLY: Duration = Duration::from_mins(5);
@@ -167,7 +168,26 @@ on_both_stores! {
         fresh.store.record_failure(&event, "replayed into a bug", &policy(1)).await.unwrap();
         assert_eq!(fresh.texts("select outcome from event_outcomes").await, ["applied"]);
         assert_eq!(fresh.number("select count(*) from dead_letters").await, 1);
-        assert!(!fresh.store.bury_unfinished(&event, "given up").await.unwrap());
+        assert_eq!(fresh.store.record_crash(&event, "stopped", &policy(1)).await.unwrap(), Failed::Finished);
+        assert_eq!(fresh.number("select count(*) from dead_letters").await, 1);
+    }
+
+    async fn a_crash_counts_against_an_unfinished_event_only(fresh) {
+        let event = stored(&fresh, "1").await;
+        fresh.store.confirm_published(&row(&event), REAPPLY).await.unwrap();
+        let crash = async || fresh.store.record_crash(&event, "stopped", &policy(3)).await.unwrap();
+        assert!(matches!(crash().await, Failed::Retry(_)));
+        apply(&fresh, &event, false).await;
+        assert_eq!(crash().await, Failed::Finished);
+        assert_eq!(rows(&fresh).await, 0, "no row is written for it anew");
+
+        let event = stored(&fresh, "2").await;
+        fresh.store.confirm_published(&row(&event), REAPPLY).await.unwrap();
+        let crash = async || fresh.store.record_crash(&event, "stopped", &policy(2)).await.unwrap();
+        assert!(matches!(crash().await, Failed::Retry(_)));
+        assert_eq!(crash().await, Failed::Buried);
+        assert_eq!(crash().await, Failed::Finished);
+        assert_eq!(fresh.texts("select event_id from dead_letters").await, [event.id.as_str()]);
     }
 
     async fn an_event_the_broker_refuses_still_reaches_the_workers(fresh) {
@@ -494,6 +514,52 @@ async fn redrives_burials_and_applications_never_wait_in_a_circle() {
                 0,
                 "neither ended nor due, in round {round}"
             );
+        }
+    })
+    .await;
+}
+
+/// A worker that is about to commit holds the event's outcome; a burial has to wait for it, and then finds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_never_buries_an_event_that_a_worker_is_ending() {
+    FreshStore::with_postgres(|fresh| async move {
+        for (id, most) in [("1", 1), ("2", 8)] {
+            let event = stored(&fresh, id).await;
+            fresh
+                .store
+                .confirm_published(&row(&event), REAPPLY)
+                .await
+                .unwrap();
+            let mut worker = fresh.store.begin().await.unwrap();
+            let applied = NewOutcome {
+                event_id: event.id.clone(),
+                outcome: "applied",
+                reason: "yes".to_owned(),
+            };
+            history::decide(&mut worker, &[applied], Timestamp::from_micros(1))
+                .await
+                .unwrap();
+            finish_applied(&mut worker, std::slice::from_ref(&event.id), false)
+                .await
+                .unwrap();
+            let (store, doomed) = (fresh.store.clone(), event.clone());
+            let crash =
+                tokio::spawn(async move { store.record_crash(&doomed, "stopped", &policy(most)).await });
+            let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
+                 and datname = current_database()";
+            until("it waits for the worker", async || {
+                fresh.number(waiting).await == 1
+            })
+            .await;
+            assert!(!crash.is_finished());
+            worker.commit().await.unwrap();
+            assert_eq!(crash.await.unwrap().unwrap(), Failed::Finished);
+        }
+        let outcomes = fresh.texts("select distinct outcome from event_outcomes").await;
+        assert_eq!(outcomes, ["applied"]);
+        for table in ["dead_letters", "attention", "outbox"] {
+            let left = fresh.number(&format!("select count(*) from {table}")).await;
+            assert_eq!(left, 0, "{table}");
         }
     })
     .await;
