@@ -77,7 +77,7 @@ async fn consume(
 async fn record(applier: &Applier, delivered: &Delivered) -> Result<(), StoreError> {
     let known = named(&applier.store, std::slice::from_ref(delivered)).await?;
     match known.into_values().next() {
-        None => bury_unknown(&applier.store, delivered).await,
+        None => bury_unknown(applier, delivered).await,
         Some(Ok(event)) if delivered.death == Death::DeliveryLimit => {
             let reason = "workers took it again and again and stopped before they could note why";
             applier.crashed(&event, reason).await.map(drop)
@@ -105,7 +105,8 @@ impl Notice {
         tracing::warn!(
             reason,
             withheld = self.withheld,
-            "the broker took a message out of the workers' queue; an event without an outcome is sent again              (expired, maxlen: a policy on the queue does this, see `payhook check`)"
+            "the broker took a message out of the workers' queue; an event without an outcome is sent again \
+             (expired, maxlen: a policy on the queue does this, see `payhook check`)"
         );
         self.written = Some(Instant::now());
         self.withheld = 0;

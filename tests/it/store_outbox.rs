@@ -203,11 +203,13 @@ on_both_stores! {
     async fn what_is_unknown_is_kept_and_told_once(fresh) {
         let long = vec![b'x'; 100_000];
         for body in [b"{}".as_slice(), &long] {
-            fresh.store.bury_unknown("webhook:alipay:shop:1", "unknown", body).await.unwrap();
+            let merchants = ["default".to_owned(), "other".to_owned()].into();
+            fresh.store.bury_unknown(&merchants, "webhook:alipay:shop:1", "unknown", body).await.unwrap();
         }
         assert_eq!(fresh.number("select count(*) from dead_letters where event_id is null").await, 2);
         assert_eq!(fresh.number("select cast(max(length(message)) as bigint) from dead_letters").await, 65536);
-        assert_eq!(fresh.number("select count(*) from attention").await, 1);
+        let told = fresh.texts("select merchant from attention order by merchant").await;
+        assert_eq!(told, ["default", "other"], "each merchant once");
         let letters = fresh.store.dead_letters("default", None, false, 10).await.unwrap();
         let mut tx = fresh.store.begin().await.unwrap();
         assert_eq!(redrive(&mut tx, &letters[0].id).await.unwrap(), Redriven::NoEvent);
