@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use consumer::{Death, Delivered, Source, Subscription};
 pub use embedded::Embedded;
-pub use inspect::{Found, Inspected, inspect};
+pub use inspect::{Found, Inspected, Management, inspect};
 pub use publisher::Publisher;
 pub use rabbitmq::{Link, Rabbitmq};
 pub use topic::{binding_matches, is_valid_binding};

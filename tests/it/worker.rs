@@ -127,6 +127,7 @@ fn options(max_attempts: u32) -> WorkerOptions {
 pub(crate) fn embedded(store: &Store, process: &str, max_attempts: u32) -> (Worker, mpsc::Sender<Handoff>) {
     let config = BrokerConfig {
         url: BrokerUrl::Embedded,
+        management_url: None,
         prefix: "payhook".to_owned(),
         reapply_after: Duration::from_mins(5),
         queues: Vec::new(),

@@ -95,6 +95,7 @@ impl Rabbit {
     pub(crate) fn options(&self) -> BrokerOptions {
         let config = BrokerConfig {
             url: BrokerUrl::Rabbitmq(self.url.clone().into()),
+            management_url: None,
             prefix: self.prefix.clone(),
             reapply_after: Duration::from_mins(5),
             queues: Vec::new(),
@@ -220,7 +221,7 @@ impl Rabbit {
         self.publish(queue, properties, body).await;
     }
 
-    async fn publish(&self, queue: &str, properties: BasicProperties, body: &[u8]) {
+    pub(crate) async fn publish(&self, queue: &str, properties: BasicProperties, body: &[u8]) {
         let channel = self.channel().await;
         channel
             .confirm_select(ConfirmSelectOptions::default())
