@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use payhook::event::{Event, EventId, Replay};
-use payhook::store::dead_letters::{Redriven, redrive, redrive_all, succeeded};
+use payhook::store::attention::{self, Resolution};
+use payhook::store::dead_letters::{Redriven, close_unknown, redrive, redrive_all, succeeded};
 use payhook::store::history::{self, NewOutcome};
 use payhook::store::outbox::{
     Content, Failed, FailurePolicy, Scope, enqueue_replays, finish_applied, resend_events, resend_messages,
@@ -545,17 +546,18 @@ async fn a_crash_never_buries_an_event_that_a_worker_is_ending() {
                 .await
                 .unwrap();
             let (store, doomed) = (fresh.store.clone(), event.clone());
-            let crash =
-                tokio::spawn(async move { store.record_crash(&doomed, "stopped", &policy(most)).await });
+            let mut tasks = JoinSet::new();
+            tasks.spawn(async move { store.record_crash(&doomed, "stopped", &policy(most)).await });
             let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
                  and datname = current_database()";
             until("it waits for the worker", async || {
                 fresh.number(waiting).await == 1
             })
             .await;
-            assert!(!crash.is_finished());
+            assert!(tasks.try_join_next().is_none());
             worker.commit().await.unwrap();
-            assert_eq!(crash.await.unwrap().unwrap(), Failed::Finished);
+            let crash = tasks.join_next().await.unwrap().unwrap();
+            assert_eq!(crash.unwrap(), Failed::Finished);
         }
         let outcomes = fresh.texts("select distinct outcome from event_outcomes").await;
         assert_eq!(outcomes, ["applied"]);
@@ -563,6 +565,55 @@ async fn a_crash_never_buries_an_event_that_a_worker_is_ending() {
             let left = fresh.number(&format!("select count(*) from {table}")).await;
             assert_eq!(left, 0, "{table}");
         }
+    })
+    .await;
+}
+
+/// A message that comes while the item about the earlier ones is being resolved is not closed unseen: it waits, and
+/// raises an item of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_message_that_meets_a_resolution_raises_a_new_item() {
+    FreshStore::with_postgres(|fresh| async move {
+        let merchants = || ["default".to_owned()].into();
+        fresh
+            .store
+            .bury_unknown(&merchants(), "x", "unknown", b"")
+            .await
+            .unwrap();
+        let item = fresh.texts("select id from attention").await.remove(0);
+        let resolution = Resolution {
+            action: "dismiss".to_owned(),
+            reason: "sent again".to_owned(),
+            resolved_by: "ops".to_owned(),
+            resolved_at: Timestamp::from_micros(1),
+        };
+        let mut operator = fresh.store.begin().await.unwrap();
+        assert!(
+            attention::resolve(&mut operator, &item, &resolution)
+                .await
+                .unwrap()
+        );
+        let store = fresh.store.clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { store.bury_unknown(&merchants(), "y", "unknown", b"").await });
+        let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
+             and datname = current_database()";
+        until("it waits for the operator", async || {
+            fresh.number(waiting).await == 1
+        })
+        .await;
+        close_unknown(&mut operator, "unknown_message", Timestamp::from_micros(2))
+            .await
+            .unwrap();
+        operator.commit().await.unwrap();
+        tasks.join_next().await.unwrap().unwrap().unwrap();
+        let open = "select event_key from dead_letters where redriven_at is null";
+        assert_eq!(fresh.texts(open).await, ["y"]);
+        let items = "select source || ' ' || state from attention order by id";
+        assert_eq!(
+            fresh.texts(items).await,
+            ["unknown_message resolved", "unknown_message/1 open"]
+        );
     })
     .await;
 }
