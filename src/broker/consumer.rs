@@ -11,9 +11,9 @@ use futures_util::StreamExt as _;
 use lapin::options::{
     BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions,
 };
-use lapin::types::{FieldTable, ShortString};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::uri::AMQPUri;
-use lapin::{Channel, Connection, Consumer, Queue};
+use lapin::{BasicProperties, Channel, Connection, Consumer, Queue};
 
 use super::acks::{Ack, Outstanding};
 use super::connection::{self, answered};
@@ -33,6 +33,8 @@ pub struct Delivered {
     pub id: Option<String>,
     /// Whether the broker has delivered it before.
     pub redelivered: bool,
+    /// Why the broker took it out of the queue before, if it says so.
+    pub death: Death,
     /// The message's bytes, kept only for one that names nothing known.
     pub body: Vec<u8>,
 }
@@ -45,6 +47,52 @@ impl std::fmt::Debug for Delivered {
             .field("id", &self.id)
             .field("redelivered", &self.redelivered)
             .finish_non_exhaustive()
+    }
+}
+
+/// Why a message went to the dead-letter queue first, as its `x-first-death-reason` has it. A hint: whoever may write to
+/// the queue may write that too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// It waited longer than a message TTL allows.
+    Expired,
+    /// The queue was longer than a policy allows.
+    MaxLength,
+    /// It came back to the queue too often without an ack.
+    DeliveryLimit,
+    /// A consumer refused it.
+    Rejected,
+    /// Nothing that is known.
+    Unknown,
+}
+
+impl Death {
+    /// The broker's word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::MaxLength => "maxlen",
+            Self::DeliveryLimit => "delivery_limit",
+            Self::Rejected => "rejected",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    fn of(properties: &BasicProperties) -> Self {
+        let headers = properties.headers().as_ref();
+        let reason = headers.and_then(|headers| headers.inner().get("x-first-death-reason"));
+        let Some(AMQPValue::LongString(reason)) = reason else {
+            return Self::Unknown;
+        };
+        [
+            Self::Expired,
+            Self::MaxLength,
+            Self::DeliveryLimit,
+            Self::Rejected,
+        ]
+        .into_iter()
+        .find(|death| death.as_str().as_bytes() == reason.as_bytes())
+        .unwrap_or(Self::Unknown)
     }
 }
 
@@ -108,6 +156,7 @@ impl Subscription {
                         .as_ref()
                         .map(|id| id.as_str().to_owned()),
                     redelivered: delivery.redelivered,
+                    death: Death::of(&delivery.properties),
                     body: delivery.data,
                 })
             }

@@ -4,10 +4,13 @@
 //! the queue is declared; so one that was just seen is declared as payhook would, which changes nothing. The
 //! caller bounds the time.
 
+use std::fmt;
+
 use lapin::ExchangeKind;
 use lapin::options::ExchangeDeclareOptions;
 use lapin::types::FieldTable;
-use secrecy::ExposeSecret as _;
+use lapin::uri::AMQPScheme;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use super::declare::{NOT_FOUND, PRECONDITION_FAILED, Scratch, durable, refused};
 use super::topology::DeclaredQueue;
@@ -34,6 +37,56 @@ pub enum Found {
     Missing,
     /// There with other arguments, in the broker's words. It is used as it is.
     Other(String),
+}
+
+/// Where and as whom the management API is asked about the queues of one virtual host.
+#[derive(Clone)]
+pub struct Management {
+    /// Its address, without the path.
+    pub url: String,
+    /// The AMQP user.
+    pub user: String,
+    /// Its password.
+    pub password: SecretString,
+    /// The virtual host of the AMQP connection.
+    pub vhost: String,
+}
+
+impl Management {
+    /// As the settings say. `None` for the embedded broker.
+    pub fn of(options: &BrokerOptions) -> Result<Option<Self>, BrokerError> {
+        let BrokerUrl::Rabbitmq(url) = &options.config.url else {
+            return Ok(None);
+        };
+        let uri = connection::parse(url.expose_secret(), options.heartbeat)?;
+        let authority = uri.authority;
+        let host = match authority.host.as_str() {
+            ip if ip.contains(':') && !ip.starts_with('[') => format!("[{ip}]"),
+            host => host.to_owned(),
+        };
+        // A password that AMQP sends encrypted is not sent in the clear here.
+        let (scheme, port) = match uri.scheme {
+            AMQPScheme::AMQPS => ("https", 15671),
+            AMQPScheme::AMQP => ("http", 15672),
+        };
+        let beside = || format!("{scheme}://{host}:{port}");
+        Ok(Some(Self {
+            url: options.config.management_url.clone().unwrap_or_else(beside),
+            user: authority.userinfo.username,
+            password: authority.userinfo.password.into(),
+            vhost: uri.vhost,
+        }))
+    }
+}
+
+impl fmt::Debug for Management {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Management")
+            .field("url", &self.url)
+            .field("vhost", &self.vhost)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Connects and compares; empty for the embedded broker.

@@ -25,9 +25,9 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use consumer::{Delivered, Source, Subscription};
+pub use consumer::{Death, Delivered, Source, Subscription};
 pub use embedded::Embedded;
-pub use inspect::{Found, Inspected, inspect};
+pub use inspect::{Found, Inspected, Management, inspect};
 pub use publisher::Publisher;
 pub use rabbitmq::{Link, Rabbitmq};
 pub use topic::{binding_matches, is_valid_binding};

@@ -1,6 +1,6 @@
 //! `[broker]`: where messages go.
 //!
-//! Keys: `url` (or `url_file`), `prefix`, `reapply_after`, `queues` (each `name`, `exchange`, `bind`).
+//! Keys: `url` (or `url_file`), `management_url`, `prefix`, `reapply_after`, `queues` (each `name`, `exchange`, `bind`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,6 +14,8 @@ use super::keys::Keys;
 pub struct BrokerConfig {
     /// In this process, or at a RabbitMQ.
     pub url: BrokerUrl,
+    /// RabbitMQ's management API, `http://…` or `https://…`; `None`: beside AMQP, on its usual port.
+    pub management_url: Option<String>,
     /// Of payhook's own exchanges and queues.
     pub prefix: String,
     /// How long an event may be without outcome before it goes to the workers again.
@@ -78,6 +80,7 @@ impl BrokerConfig {
         let second = Duration::from_secs(1);
         Self {
             url: url(keys),
+            management_url: management_url(keys),
             reapply_after: keys.duration("reapply_after", second..=Duration::from_hours(24)),
             queues,
             prefix,
@@ -97,6 +100,21 @@ fn url(keys: &mut Keys<'_>) -> BrokerUrl {
             BrokerUrl::Embedded
         }
     }
+}
+
+fn management_url(keys: &mut Keys<'_>) -> Option<String> {
+    let url = keys.maybe_text("management_url")?;
+    let is_http = ["http://", "https://"]
+        .iter()
+        .any(|scheme| url.starts_with(scheme));
+    if !is_http || url.contains('@') {
+        keys.problem(
+            "management_url",
+            "must be http://… or https://…, without a user: the one of url is used",
+        );
+        return None;
+    }
+    Some(url)
 }
 
 fn queue(keys: &mut Keys<'_>, prefix: &str, names: &mut BTreeSet<String>) -> Queue {

@@ -202,7 +202,7 @@ impl Carrier {
             .await
         {
             Ok(Failed::Buried) => true,
-            Ok(Failed::Retry(_)) => false,
+            Ok(Failed::Retry(_) | Failed::Finished) => false,
             Err(error) => {
                 tracing::warn!(%error, event.id = %event.id, "cannot be counted; tried again later");
                 false

@@ -1,8 +1,10 @@
 //! What was given up: an event that could not be applied, or a message that names no event we know.
 //!
 //! A dead letter is kept until somebody redrives it ([`redrive`]) or its event is applied after all
-//! ([`succeeded`]). A message without an event has nothing to redrive; what it held is kept, cut to
-//! [`MESSAGE_KEPT`], for whoever wants to know where it came from.
+//! ([`succeeded`]). A message without an event has nothing to redrive: it is closed with the attention item that tells
+//! of such messages ([`close_unknown`]). What it held is kept, cut to [`MESSAGE_KEPT`].
+
+use std::collections::BTreeSet;
 
 use sqlx::{Database, Encode, FromRow, QueryBuilder, Type};
 
@@ -10,7 +12,7 @@ pub use super::redrive::{Redriven, redrive, redrive_all, succeeded};
 
 use crate::event::{AttentionCode, EventId, EventKey, new_id, text};
 use crate::store::event_list::{EventFilter, narrow};
-use crate::store::outbox::Burial;
+use crate::store::outbox::{Alarm, Burial, tell};
 use crate::store::{Store, StoreError, Tx, on_pool, on_tx};
 use crate::time::Timestamp;
 
@@ -20,6 +22,23 @@ pub const MESSAGE_KEPT: usize = 64 * 1024;
 const INSERT: &str = "insert into dead_letters \
      (id, event_id, event_key, merchant, error, attempts, message, created_at) \
      values ($1, $2, $3, $4, $5, $6, $7, $8)";
+
+/// Of each merchant at most one is open.
+const UNKNOWN_ITEMS: (&str, &str) = (
+    "select source, state from attention where merchant = $1 and code = 'dead_letter' \
+     and source like 'unknown_message%' order by source for share",
+    "select source, state from attention where merchant = $1 and code = 'dead_letter' \
+     and source like 'unknown_message%'",
+);
+
+const CLOSE_UNKNOWN: (&str, &str) = (
+    "update dead_letters set redriven_at = $1 where id = any (array(select id from dead_letters \
+     where redriven_at is null and event_id is null order by id for update))",
+    "update dead_letters set redriven_at = $1 where redriven_at is null and event_id is null",
+);
+
+/// What the sources of the items about unknown messages begin with.
+const UNKNOWN_MESSAGE: &str = "unknown_message";
 
 const GET: &str = "select id, event_id, event_key, merchant, error, attempts, created_at, redriven_at \
      from dead_letters where id = $1";
@@ -48,13 +67,20 @@ pub struct DeadLetter {
     pub attempts: i32,
     /// When it was given up, microseconds since 1970.
     pub created_at: i64,
-    /// When it was redriven.
+    /// When it was redriven, or the item about a message without an event was resolved.
     pub redriven_at: Option<i64>,
 }
 
 impl Store {
-    /// Keeps a message that names no event we know, and tells the operator that there are such.
-    pub async fn bury_unknown(&self, named: &str, error: &str, message: &[u8]) -> Result<(), StoreError> {
+    /// Keeps a message that names no event we know, and tells each of `merchants` that there are such, once until
+    /// the item is resolved.
+    pub async fn bury_unknown(
+        &self,
+        merchants: &BTreeSet<String>,
+        named: &str,
+        error: &str,
+        message: &[u8],
+    ) -> Result<(), StoreError> {
         let mut tx = self.begin().await?;
         let now = tx.now().await?;
         let named = text::storable(text::cut(named, 255));
@@ -72,8 +98,23 @@ impl Store {
             .await
             .map(drop))?;
         let explanation = format!("messages in payhook's queue that payhook did not write: {error}");
-        let alarm = super::outbox::Alarm::new(AttentionCode::DeadLetter, "unknown_message", explanation);
-        super::outbox::tell(&mut tx, &alarm, now).await?;
+        for merchant in merchants {
+            // The lock on an open item makes its resolution wait, which then closes this letter too.
+            let sql = tx.pick(UNKNOWN_ITEMS.0, UNKNOWN_ITEMS.1);
+            let items: Vec<(String, String)> = on_tx!(&mut tx, |conn| sqlx::query_as(sql)
+                .bind(merchant)
+                .fetch_all(conn)
+                .await)?;
+            if items.iter().any(|(_, state)| state == "open") {
+                continue;
+            }
+            let source = match items.len() {
+                0 => UNKNOWN_MESSAGE.to_owned(),
+                resolved => format!("{UNKNOWN_MESSAGE}/{resolved}"),
+            };
+            let alarm = Alarm::new(AttentionCode::DeadLetter, &source, explanation.clone());
+            tell(&mut tx, &alarm.merchant(merchant), now).await?;
+        }
         tx.commit().await
     }
 
@@ -177,8 +218,23 @@ impl LetterFilter {
     }
 }
 
+/// Closes every message that names no event, if `source` is that of an item about such messages, whose resolution the
+/// caller has written in this transaction.
+pub async fn close_unknown(tx: &mut Tx, source: &str, now: Timestamp) -> Result<(), StoreError> {
+    if !source.starts_with(UNKNOWN_MESSAGE) {
+        return Ok(());
+    }
+    let sql = tx.pick(CLOSE_UNKNOWN.0, CLOSE_UNKNOWN.1);
+    on_tx!(tx, |conn| sqlx::query(sql)
+        .bind(now.micros())
+        .execute(conn)
+        .await
+        .map(drop))?;
+    Ok(())
+}
+
 /// Records that an event of `merchant` is given up, and gives the dead letter's id; the rest of a burial is
-/// [`super::outbox::bury`]'s.
+/// the outbox's.
 pub(super) async fn insert_event(
     tx: &mut Tx,
     (event, key): (&EventId, &EventKey),

@@ -31,6 +31,9 @@ pub mod names {
     pub const UNROUTED: &str = "payhook_unrouted_total";
     /// Counter {outcome}: events applied, by outcome.
     pub const APPLIED: &str = "payhook_applied_total";
+    /// Counter {reason}: messages that came out of the workers' dead-letter queue, by the reason that the broker gives:
+    /// `expired`, `maxlen`, `delivery_limit`, `rejected` or `unknown`.
+    pub const BROKER_DEAD: &str = "payhook_broker_dead_total";
     /// Gauge: events without an outcome.
     pub const UNFINISHED_EVENTS: &str = "payhook_unfinished_events";
     /// Gauge: age of the oldest of them.
@@ -123,6 +126,10 @@ fn describe() {
         (names::PUBLISHED, "Publishes that the broker confirmed"),
         (names::UNROUTED, "Published messages that no queue wanted"),
         (names::APPLIED, "Events applied to orders, by outcome"),
+        (
+            names::BROKER_DEAD,
+            "Messages that the broker took out of the workers' queue, by reason",
+        ),
         (
             names::IDEMPOTENCY,
             "Calls with an Idempotency-Key, by what the key led to",

@@ -173,10 +173,17 @@ impl Applier {
         self.failed(&event.id, failed)
     }
 
+    /// Counts an event over which workers stopped before they could count it themselves.
+    pub(super) async fn crashed(&self, event: &Event, reason: &str) -> Result<Tally, StoreError> {
+        let failed = self.store.record_crash(event, reason, &self.failures).await;
+        self.failed(&event.id, failed)
+    }
+
     fn failed(&self, event: &EventId, failed: Result<Failed, StoreError>) -> Result<Tally, StoreError> {
         let mut tally = Tally::default();
         match failed {
             Ok(Failed::Retry(_)) => tally.retried = 1,
+            Ok(Failed::Finished) => {}
             Ok(Failed::Buried) => {
                 self.buried();
                 tally.buried = 1;

@@ -4,7 +4,7 @@
 //! the subscription that delivered, after the commit. If anything is wrong with it, it is dropped, and what
 //! was not acked comes again and is found to be applied.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -236,7 +236,7 @@ async fn together(applier: &Applier, batch: &[Delivered]) -> Result<(), StoreErr
     applier.apply(&events).await?;
     // Last: if the store goes away before, all of it comes again, and nothing is kept twice.
     for delivered in unknown {
-        bury_unknown(&applier.store, delivered).await?;
+        bury_unknown(applier, delivered).await?;
     }
     Ok(())
 }
@@ -263,7 +263,7 @@ pub(super) async fn named(
         .collect())
 }
 
-pub(super) async fn bury_unknown(store: &Store, delivered: &Delivered) -> Result<(), StoreError> {
+pub(super) async fn bury_unknown(applier: &Applier, delivered: &Delivered) -> Result<(), StoreError> {
     let (name, error) = match delivered.id.as_deref() {
         Some(name) => (name, "it names an event that is not in the store"),
         None => ("", "it names no event: it has no message_id"),
@@ -272,5 +272,13 @@ pub(super) async fn bury_unknown(store: &Store, delivered: &Delivered) -> Result
         error,
         "a message that payhook did not write; kept as a dead letter"
     );
-    store.bury_unknown(name, error, &delivered.body).await
+    let registry = applier.registry.load();
+    let mut merchants: BTreeSet<String> = registry.iter().map(|account| account.merchant.clone()).collect();
+    if merchants.is_empty() {
+        merchants.insert("default".to_owned());
+    }
+    let kept = applier
+        .store
+        .bury_unknown(&merchants, name, error, &delivered.body);
+    kept.await
 }

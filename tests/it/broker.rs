@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use lapin::options::QueueDeclareOptions;
+use lapin::BasicProperties;
+use lapin::options::{BasicGetOptions, BasicNackOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
-use payhook::broker::{Found, Link, Outgoing, Published, Route, inspect};
+use payhook::broker::{Death, Found, Link, Outgoing, Published, Route, Source, inspect};
 use payhook::config::BrokerUrl;
 use payhook::time::Timestamp;
 
@@ -172,6 +173,65 @@ async fn an_existing_queue_is_used_as_it_is_and_reported() {
                 .map(|inspected| inspected.name)
                 .collect();
             assert_eq!(others, [queue]);
+            rabbit
+        })
+        .await;
+    })
+    .await;
+}
+
+/// The words are the broker's own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_message_says_why_it_is_dead() {
+    FreshStore::with_sqlite(|fresh| async move {
+        Rabbit::with(|rabbit| async move {
+            let running = Running::connected(&rabbit.options(), &fresh.store, "one").await;
+            let mut dead = running.rabbitmq.subscribe(Source::Dead, 16).await.unwrap();
+            let apply = rabbit.name("apply");
+            let expiring = BasicProperties::default()
+                .with_message_id("expiring".into())
+                .with_expiration("1".into());
+            rabbit.publish(&apply, expiring, b"").await;
+            let expired = within("expired", dead.next()).await.unwrap();
+            assert_eq!(
+                (expired.id.as_deref(), expired.death),
+                (Some("expiring"), Death::Expired)
+            );
+
+            rabbit.put(&apply, Some("poison"), b"").await;
+            let channel = rabbit.channel().await;
+            let poison = async {
+                loop {
+                    let got = channel
+                        .basic_get(apply.as_str().into(), BasicGetOptions::default())
+                        .await
+                        .unwrap();
+                    let Some(got) = got else {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                        continue;
+                    };
+                    let requeue = BasicNackOptions {
+                        multiple: false,
+                        requeue: true,
+                    };
+                    channel.basic_nack(got.delivery_tag, requeue).await.unwrap();
+                }
+            };
+            let poisoned = tokio::select! {
+                () = poison => unreachable!("it never ends"),
+                dead = within("at the delivery limit", dead.next()) => dead.unwrap(),
+            };
+            assert_eq!(
+                (poisoned.id.as_deref(), poisoned.death),
+                (Some("poison"), Death::DeliveryLimit)
+            );
+
+            rabbit
+                .put(&rabbit.name("dead"), Some("by somebody else"), b"")
+                .await;
+            let other = within("by somebody else", dead.next()).await.unwrap();
+            assert_eq!(other.death, Death::Unknown);
+            dead.hand_back().await;
             rabbit
         })
         .await;

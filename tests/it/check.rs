@@ -14,8 +14,8 @@ use sqlx::Connection as _;
 use tempfile::TempDir;
 
 use crate::support::daemon::{Daemon, Setup};
-use crate::support::rabbit::Rabbit;
-use crate::support::servers::free_port;
+use crate::support::rabbit::{Rabbit, Running};
+use crate::support::servers::{PrivateRabbitmq, free_port};
 use crate::support::store::FreshStore;
 
 /// Far beyond the deadline of a look, and what a busy machine needs to start a process.
@@ -238,6 +238,63 @@ async fn a_queue_with_other_arguments_is_reported_and_nothing_is_declared() {
         rabbit
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_says_what_the_policies_on_our_queues_will_do() {
+    let node = PrivateRabbitmq::start();
+    node.ctl(&["await_startup"]);
+    let rabbit = Rabbit::at(&node.url()).await;
+    let mut options = rabbit.options();
+    options.config.queues = vec![rabbit.order_queue("order.paid")];
+    FreshStore::with_sqlite(|fresh| async move {
+        drop(Running::connected(&options, &fresh.store, "one").await);
+    })
+    .await;
+    let (prefix, queue) = (&rabbit.prefix, rabbit.name("q"));
+    let config = |management: &str| {
+        format!(
+            "[broker]\nurl = \"{}\"\nmanagement_url = \"{management}\"\nprefix = \"{prefix}\"\n\
+             queues = [{{ name = \"{queue}\", exchange = \"orders\", bind = [\"order.paid\"] }}]\n",
+            rabbit.url
+        )
+    };
+    let management = node.management_url();
+    let none = check(&config(&management));
+    assert_eq!(none.code, 0, "{}", none.text);
+    assert!(!none.text.contains("polic"), "{}", none.text);
+
+    let apply = rabbit.name("apply");
+    let set = |name: &str, queue: &str, definition: &str| {
+        let pattern = format!("^{}$", queue.replace('.', "\\."));
+        node.ctl(&["set_policy", name, &pattern, definition, "--apply-to", "queues"]);
+    };
+    set("short", &apply, r#"{"max-length":1,"message-ttl":5000}"#);
+    set("aging", &rabbit.name("q.dead"), r#"{"message-ttl":9000}"#);
+    let mut seen = check(&config(&management));
+    let deadline = Instant::now() + PATIENCE;
+    while !(seen.text.contains("max-length 1") && seen.text.contains("9000")) {
+        assert!(Instant::now() < deadline, "{}", seen.text);
+        seen = check(&config(&management));
+    }
+    assert_eq!(seen.code, 1, "{}", seen.text);
+    let (level, message) = seen.finding(&format!("policy on {apply}"));
+    assert_eq!(level, "warning");
+    assert!(
+        message.contains("short: ") && message.contains("sends again"),
+        "{message}"
+    );
+    assert!(message.contains("message-ttl 5000"), "{message}");
+    let (level, message) = seen.finding(&format!("policy on {queue}.dead"));
+    assert_eq!(level, "problem");
+    assert!(message.contains("aging") && message.contains("lost"), "{message}");
+
+    let silent = format!("http://127.0.0.1:{}", free_port());
+    let unseen = check(&config(&silent));
+    let (level, message) = unseen.finding("policies");
+    assert_eq!(level, "warning");
+    assert!(message.contains("management_url"), "{message}");
+    assert!(!unseen.text.contains("guest:guest"), "{}", unseen.text);
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub(crate) fn over(fresh: &FreshStore, queues: &[Queue]) -> Replays {
 fn worker(fresh: &FreshStore) -> Worker {
     let config = BrokerConfig {
         url: BrokerUrl::Embedded,
+        management_url: None,
         prefix: "payhook".to_owned(),
         reapply_after: Duration::from_mins(5),
         queues: Vec::new(),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use payhook::event::{Event, EventId, Replay};
-use payhook::store::dead_letters::{Redriven, redrive, redrive_all, succeeded};
+use payhook::store::attention::{self, Resolution};
+use payhook::store::dead_letters::{Redriven, close_unknown, redrive, redrive_all, succeeded};
 use payhook::store::history::{self, NewOutcome};
 use payhook::store::outbox::{
     Content, Failed, FailurePolicy, Scope, enqueue_replays, finish_applied, resend_events, resend_messages,
@@ -14,6 +15,7 @@ use payhook::time::Timestamp;
 use tokio::task::JoinSet;
 
 use crate::support::events::{event, events};
+use crate::support::rabbit::until;
 use crate::support::store::{FreshStore, on_both_stores};
 
 const REAPPLY: Duration = Duration::from_mins(5);
@@ -167,7 +169,26 @@ on_both_stores! {
         fresh.store.record_failure(&event, "replayed into a bug", &policy(1)).await.unwrap();
         assert_eq!(fresh.texts("select outcome from event_outcomes").await, ["applied"]);
         assert_eq!(fresh.number("select count(*) from dead_letters").await, 1);
-        assert!(!fresh.store.bury_unfinished(&event, "given up").await.unwrap());
+        assert_eq!(fresh.store.record_crash(&event, "stopped", &policy(1)).await.unwrap(), Failed::Finished);
+        assert_eq!(fresh.number("select count(*) from dead_letters").await, 1);
+    }
+
+    async fn a_crash_counts_against_an_unfinished_event_only(fresh) {
+        let event = stored(&fresh, "1").await;
+        fresh.store.confirm_published(&row(&event), REAPPLY).await.unwrap();
+        let crash = async || fresh.store.record_crash(&event, "stopped", &policy(3)).await.unwrap();
+        assert!(matches!(crash().await, Failed::Retry(_)));
+        apply(&fresh, &event, false).await;
+        assert_eq!(crash().await, Failed::Finished);
+        assert_eq!(rows(&fresh).await, 0, "no row is written for it anew");
+
+        let event = stored(&fresh, "2").await;
+        fresh.store.confirm_published(&row(&event), REAPPLY).await.unwrap();
+        let crash = async || fresh.store.record_crash(&event, "stopped", &policy(2)).await.unwrap();
+        assert!(matches!(crash().await, Failed::Retry(_)));
+        assert_eq!(crash().await, Failed::Buried);
+        assert_eq!(crash().await, Failed::Finished);
+        assert_eq!(fresh.texts("select event_id from dead_letters").await, [event.id.as_str()]);
     }
 
     async fn an_event_the_broker_refuses_still_reaches_the_workers(fresh) {
@@ -183,11 +204,13 @@ on_both_stores! {
     async fn what_is_unknown_is_kept_and_told_once(fresh) {
         let long = vec![b'x'; 100_000];
         for body in [b"{}".as_slice(), &long] {
-            fresh.store.bury_unknown("webhook:alipay:shop:1", "unknown", body).await.unwrap();
+            let merchants = ["default".to_owned(), "other".to_owned()].into();
+            fresh.store.bury_unknown(&merchants, "webhook:alipay:shop:1", "unknown", body).await.unwrap();
         }
         assert_eq!(fresh.number("select count(*) from dead_letters where event_id is null").await, 2);
         assert_eq!(fresh.number("select cast(max(length(message)) as bigint) from dead_letters").await, 65536);
-        assert_eq!(fresh.number("select count(*) from attention").await, 1);
+        let told = fresh.texts("select merchant from attention order by merchant").await;
+        assert_eq!(told, ["default", "other"], "each merchant once");
         let letters = fresh.store.dead_letters("default", None, false, 10).await.unwrap();
         let mut tx = fresh.store.begin().await.unwrap();
         assert_eq!(redrive(&mut tx, &letters[0].id).await.unwrap(), Redriven::NoEvent);
@@ -495,6 +518,102 @@ async fn redrives_burials_and_applications_never_wait_in_a_circle() {
                 "neither ended nor due, in round {round}"
             );
         }
+    })
+    .await;
+}
+
+/// A worker that is about to commit holds the event's outcome; a burial has to wait for it, and then finds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_never_buries_an_event_that_a_worker_is_ending() {
+    FreshStore::with_postgres(|fresh| async move {
+        for (id, most) in [("1", 1), ("2", 8)] {
+            let event = stored(&fresh, id).await;
+            fresh
+                .store
+                .confirm_published(&row(&event), REAPPLY)
+                .await
+                .unwrap();
+            let mut worker = fresh.store.begin().await.unwrap();
+            let applied = NewOutcome {
+                event_id: event.id.clone(),
+                outcome: "applied",
+                reason: "yes".to_owned(),
+            };
+            history::decide(&mut worker, &[applied], Timestamp::from_micros(1))
+                .await
+                .unwrap();
+            finish_applied(&mut worker, std::slice::from_ref(&event.id), false)
+                .await
+                .unwrap();
+            let (store, doomed) = (fresh.store.clone(), event.clone());
+            let mut tasks = JoinSet::new();
+            tasks.spawn(async move { store.record_crash(&doomed, "stopped", &policy(most)).await });
+            let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
+                 and datname = current_database()";
+            until("it waits for the worker", async || {
+                fresh.number(waiting).await == 1
+            })
+            .await;
+            assert!(tasks.try_join_next().is_none());
+            worker.commit().await.unwrap();
+            let crash = tasks.join_next().await.unwrap().unwrap();
+            assert_eq!(crash.unwrap(), Failed::Finished);
+        }
+        let outcomes = fresh.texts("select distinct outcome from event_outcomes").await;
+        assert_eq!(outcomes, ["applied"]);
+        for table in ["dead_letters", "attention", "outbox"] {
+            let left = fresh.number(&format!("select count(*) from {table}")).await;
+            assert_eq!(left, 0, "{table}");
+        }
+    })
+    .await;
+}
+
+/// A message that comes while the item about the earlier ones is being resolved is not closed unseen: it waits, and
+/// raises an item of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_message_that_meets_a_resolution_raises_a_new_item() {
+    FreshStore::with_postgres(|fresh| async move {
+        let merchants = || ["default".to_owned()].into();
+        fresh
+            .store
+            .bury_unknown(&merchants(), "x", "unknown", b"")
+            .await
+            .unwrap();
+        let item = fresh.texts("select id from attention").await.remove(0);
+        let resolution = Resolution {
+            action: "dismiss".to_owned(),
+            reason: "sent again".to_owned(),
+            resolved_by: "ops".to_owned(),
+            resolved_at: Timestamp::from_micros(1),
+        };
+        let mut operator = fresh.store.begin().await.unwrap();
+        assert!(
+            attention::resolve(&mut operator, &item, &resolution)
+                .await
+                .unwrap()
+        );
+        let store = fresh.store.clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { store.bury_unknown(&merchants(), "y", "unknown", b"").await });
+        let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
+             and datname = current_database()";
+        until("it waits for the operator", async || {
+            fresh.number(waiting).await == 1
+        })
+        .await;
+        close_unknown(&mut operator, "unknown_message", Timestamp::from_micros(2))
+            .await
+            .unwrap();
+        operator.commit().await.unwrap();
+        tasks.join_next().await.unwrap().unwrap().unwrap();
+        let open = "select event_key from dead_letters where redriven_at is null";
+        assert_eq!(fresh.texts(open).await, ["y"]);
+        let items = "select source || ' ' || state from attention order by id";
+        assert_eq!(
+            fresh.texts(items).await,
+            ["unknown_message resolved", "unknown_message/1 open"]
+        );
     })
     .await;
 }

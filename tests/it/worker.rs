@@ -128,6 +128,7 @@ fn options(max_attempts: u32) -> WorkerOptions {
 pub(crate) fn embedded(store: &Store, process: &str, max_attempts: u32) -> (Worker, mpsc::Sender<Handoff>) {
     let config = BrokerConfig {
         url: BrokerUrl::Embedded,
+        management_url: None,
         prefix: "payhook".to_owned(),
         reapply_after: Duration::from_mins(5),
         queues: Vec::new(),
@@ -454,24 +455,43 @@ on_both_stores! {
         .await;
     }
 
-    async fn what_the_broker_gave_up_is_buried_unless_it_has_ended(fresh) {
+    async fn a_dead_message_counts_only_when_workers_stopped_over_it(fresh) {
         Rabbit::with(|rabbit| async move {
-            let (ended, open) = (paid(1), paid(2));
+            let (ended, expired, crashing) = (paid(1), paid(2), paid(3));
             fresh.store.insert_fresh(&[Arc::clone(&ended)], None).await.unwrap();
-            let flows = Flows::start(&rabbit.options(), &fresh.store, 8).await;
+            let flows = Flows::start(&rabbit.options(), &fresh.store, 2).await;
             until("one has ended", || async { finished(&fresh).await == 1 }).await;
-            // Claimed by somebody who never does anything with it.
-            fresh.store.insert_fresh(&[Arc::clone(&open)], Some("nobody")).await.unwrap();
+            // Published long ago, and no worker has them.
+            fresh.store.insert_fresh(&[Arc::clone(&expired), Arc::clone(&crashing)], Some("nobody")).await.unwrap();
+            fresh.by_hand("update outbox set published_at = 1, due_at = due_at + 1000000000 where kind = 'event'").await.unwrap();
             let dead = rabbit.name("dead");
-            rabbit.put(&dead, Some(ended.key.as_str()), b"").await;
-            rabbit.put(&dead, Some(open.key.as_str()), b"").await;
-            until("buried", || async { finished(&fresh).await == 2 }).await;
-            until("acked", || async { rabbit.ready(&dead).await == Some(0) }).await;
+            let attempts = async |event: &Event| {
+                let sql = format!("select attempts || ' ' || (due_at > created_at + 900000000) from outbox where id = '{}'", event.id);
+                fresh.texts(&sql).await
+            };
+            for reason in ["expired", "maxlen", "rejected", "made up"] {
+                rabbit.put_dead(&dead, expired.key.as_str(), reason).await;
+            }
+            rabbit.put(&dead, Some(expired.key.as_str()), b"").await;
+            rabbit.put_dead(&dead, ended.key.as_str(), "delivery_limit").await;
+            rabbit.put_dead(&dead, ended.key.as_str(), "expired").await;
+            // One attempt in the store; the sweep sends it again, and it is applied.
+            rabbit.put_dead(&dead, crashing.key.as_str(), "delivery_limit").await;
+            until("counted and applied", || async { finished(&fresh).await == 2 }).await;
+            emptied(&rabbit, &dead).await;
+            let left = attempts(&expired).await;
+            assert!(left == ["0 1"] || left == ["0 true"], "its own time stays: {left:?}");
+            assert!(attempts(&ended).await.is_empty());
+            // The last attempt.
+            fresh.by_hand("update outbox set attempts = 1 where kind = 'event'").await.unwrap();
+            rabbit.put_dead(&dead, expired.key.as_str(), "delivery_limit").await;
+            until("buried", || async { finished(&fresh).await == 3 }).await;
             flows.stop().await;
             let mut outcomes = fresh.texts("select outcome from event_outcomes").await;
             outcomes.sort();
-            assert_eq!(outcomes, ["applied", "dead"]);
-            assert_eq!(fresh.number("select count(*) from dead_letters").await, 1);
+            assert_eq!(outcomes, ["applied", "applied", "dead"]);
+            assert_eq!(fresh.texts("select event_id from dead_letters").await, [expired.id.as_str()]);
+            assert_eq!(fresh.number("select cast(max(attempts) as bigint) from dead_letters").await, 2);
             rabbit
         })
         .await;

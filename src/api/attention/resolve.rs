@@ -1,7 +1,8 @@
 //! `POST /v1/attention/{id}/resolve`: a human's decision, with the reason.
 //!
 //! `accept_payment`, `keep` and `apply_once` change what is known, in the transaction that closes the item; every
-//! other action only closes it. So does `keep` of an item that names no trade. Each item is closed once: the database's guard decides between two who try.
+//! other action only closes it, and with the item about messages that name no event these messages. So does `keep` of an
+//! item that names no trade. Each item is closed once: the database's guard decides between two who try.
 
 use std::sync::Arc;
 
@@ -19,11 +20,12 @@ use crate::api::openapi::NotAllowed;
 use crate::api::operation::{Operation, answer, reason, refusal};
 use crate::api::page::Segment;
 use crate::api::problem::Problem;
-use crate::event::{Event, EventId, ProviderName, Reading};
+use crate::event::{AttentionCode, Event, EventId, ProviderName, Reading};
 use crate::idempotency::{Answer, Withdrawn};
 use crate::orders::apply::{Item, OwnFact, apply, apply_fact};
 use crate::store::attention::{self, AttentionView, Resolution};
 use crate::store::audit::{self, Deed};
+use crate::store::dead_letters;
 use crate::store::history::{self, NewOutcome};
 use crate::store::trades::{self, TradeKey};
 use crate::store::{StoreError, Tx};
@@ -144,6 +146,9 @@ impl Run {
             return Ok(refusal(&Problem::not_allowed(
                 "it was resolved in the same moment",
             ))?);
+        }
+        if item.code == AttentionCode::DeadLetter.as_str() {
+            dead_letters::close_unknown(tx, &item.source, state.clock.now()).await?;
         }
         // The item is closed first: the rules take what is closed by a human as settled.
         let applied = match (decided, &once) {

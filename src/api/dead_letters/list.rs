@@ -47,6 +47,7 @@ pub(in crate::api) struct View {
     error: String,
     attempts: i32,
     created_at: Timestamp,
+    /// For a message that names no event: when its attention item was resolved.
     redriven_at: Option<Timestamp>,
 }
 

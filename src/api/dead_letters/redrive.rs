@@ -162,7 +162,9 @@ impl Run {
         let why_not = match dead_letters::redrive(&mut tx, id).await? {
             Redriven::Due => None,
             Redriven::NotOpen => Some("it was redriven before"),
-            Redriven::NoEvent => Some("it names no event: there is nothing to apply"),
+            Redriven::NoEvent => {
+                Some("it names no event: there is nothing to apply; resolving its attention item closes it")
+            }
         };
         if let Some(why_not) = why_not {
             drop(tx);

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::Finding;
+use super::{Finding, policies};
 use crate::broker::{BrokerOptions, Found, Inspected, inspect};
 use crate::config::{BrokerConfig, BrokerUrl};
 use crate::telemetry::causes;
@@ -22,6 +22,7 @@ pub(super) async fn findings(config: &BrokerConfig, deadline: Duration) -> Vec<F
         Ok(Ok(inspected)) => {
             let mut found = vec![Finding::ok(WHAT, "RabbitMQ answers")];
             found.extend(inspected.iter().map(|one| judge(one, config)));
+            found.extend(policies::findings(&options, &inspected).await);
             found
         }
         Ok(Err(error)) => {

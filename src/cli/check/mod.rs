@@ -8,6 +8,7 @@
 
 mod broker;
 mod keys;
+mod policies;
 mod settings;
 mod store;
 

@@ -6,11 +6,8 @@
 use super::finish_applied;
 use super::tell::{Alarm, tell};
 use crate::event::{AttentionCode, Event, EventId, EventKey};
-use crate::store::{Store, StoreError, Tx, Unreadable, dead_letters, heard, on_tx};
+use crate::store::{StoreError, Tx, Unreadable, dead_letters, heard, on_tx};
 use crate::time::Timestamp;
-
-const ATTEMPTS: &str = "select attempts from outbox where id = $1";
-const HAS_OUTCOME: &str = "select exists (select 1 from event_outcomes where event_id = $1)";
 
 /// What goes to one queue waits for nothing else.
 const END_RESEND: &str = "delete from outbox where id = $1 and kind = 'resend'";
@@ -20,6 +17,9 @@ const BURY_OUTCOME: &str = "insert into event_outcomes (event_id, outcome, reaso
 
 /// Only where there are row locks: a redrive that is at it takes the outcome back before there is another letter.
 const LOCK_OUTCOME: &str = "select event_id from event_outcomes where event_id = $1 for update";
+
+/// How often a burial begins again because a redrive took the outcome back in the same moment.
+pub(super) const TRIES: u32 = 8;
 
 /// Why an event is given up.
 #[derive(Clone, Debug)]
@@ -66,62 +66,24 @@ impl<'a> Doomed<'a> {
     }
 }
 
-impl Store {
-    /// Gives `event` up unless it has an outcome. `true`: it is buried now.
-    pub async fn bury_unfinished(&self, event: &Event, error: &str) -> Result<bool, StoreError> {
-        let mut tx = self.begin().await?;
-        let now = tx.now().await?;
-        let attempts: i32 = on_tx!(&mut tx, |conn| sqlx::query_scalar(ATTEMPTS)
-            .bind(event.id.as_str())
-            .fetch_optional(conn)
-            .await)?
-        .unwrap_or_default();
-        let finished: bool = on_tx!(&mut tx, |conn| sqlx::query_scalar(HAS_OUTCOME)
-            .bind(event.id.as_str())
-            .fetch_one(conn)
-            .await)?;
-        if finished {
-            return Ok(false);
-        }
-        let burial = Burial {
-            error: error.to_owned(),
-            attempts: u32::try_from(attempts).unwrap_or_default(),
-        };
-        bury(&mut tx, event, &burial, false, now).await?;
-        tx.commit().await?;
-        Ok(true)
-    }
-}
-
-/// Gives `event` up.
-pub async fn bury(
-    tx: &mut Tx,
-    event: &Event,
-    burial: &Burial,
-    embedded: bool,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    end_as_dead(tx, &event.id, &burial.error, now).await?;
-    lay_to_rest(tx, &Doomed::of(event), burial, embedded, now).await
-}
-
-/// The outcome of what is given up, unless an earlier application has one that stands.
+/// The outcome of what is given up, unless an earlier application has one that stands. `true`: it is new. On Postgres
+/// it waits for a worker that is writing the event's outcome, so that `true` means: no worker has ended it.
 pub(super) async fn end_as_dead(
     tx: &mut Tx,
     id: &EventId,
     error: &str,
     now: Timestamp,
-) -> Result<(), StoreError> {
-    loop {
-        on_tx!(&mut *tx, |conn| sqlx::query(BURY_OUTCOME)
+) -> Result<bool, StoreError> {
+    for _ in 0..TRIES {
+        let written = on_tx!(&mut *tx, |conn| sqlx::query(BURY_OUTCOME)
             .bind(id.as_str())
             .bind(error)
             .bind(now.micros())
             .execute(conn)
             .await
-            .map(drop))?;
+            .map(|done| done.rows_affected()))?;
         let Tx::Postgres(pg) = tx else {
-            return Ok(());
+            return Ok(written == 1);
         };
         let locked = heard(
             sqlx::query(LOCK_OUTCOME)
@@ -131,9 +93,10 @@ pub(super) async fn end_as_dead(
         .await?;
         // A redrive that held it has taken it back meanwhile: then ours is not there yet.
         if locked.is_some() {
-            return Ok(());
+            return Ok(written == 1);
         }
     }
+    Err(StoreError::timed_out())
 }
 
 /// What follows its outcome: its rows, its dead letter and what a human is told. `embedded`: no publish is owed.

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::burial::{Burial, Doomed, end_as_dead, end_resend, lay_to_rest};
+use super::burial::{Burial, Doomed, TRIES, end_as_dead, end_resend, lay_to_rest};
 use super::ended::lock_rows_of;
 use crate::event::{Event, text};
 use crate::store::{Store, StoreError, Tx, Unreadable, on_pool, on_tx};
@@ -28,6 +28,7 @@ const COUNT_AGAIN: &str = "update outbox set attempts = attempts + 1, last_error
 
 const SO_FAR: &str = "select kind, attempts from outbox where id = $1";
 const MERCHANT: &str = "select merchant from events where id = $1";
+const HAS_OUTCOME: &str = "select exists (select 1 from event_outcomes where event_id = $1)";
 const SET_DUE: &str = "update outbox set due_at = $2 where id = $1";
 
 /// When to try again, and when to stop.
@@ -70,6 +71,8 @@ pub enum Failed {
     Retry(Timestamp),
     /// That was the last attempt: a dead letter, and a human was told.
     Buried,
+    /// It has an outcome, so nothing was counted; of [`Store::record_crash`] only.
+    Finished,
 }
 
 /// What has failed.
@@ -79,6 +82,8 @@ struct Failure<'a> {
     row: &'a str,
     error: &'a str,
     policy: &'a FailurePolicy,
+    /// Whether an event that has an outcome has not failed.
+    only_unfinished: bool,
 }
 
 impl Store {
@@ -95,6 +100,25 @@ impl Store {
             row: event.id.as_str(),
             error: &error,
             policy,
+            only_unfinished: false,
+        };
+        self.count(&failure).await
+    }
+
+    /// Notes that workers took `event` again and again and stopped before they could note anything: one failed
+    /// attempt, unless the event has an outcome.
+    pub async fn record_crash(
+        &self,
+        event: &Event,
+        error: &str,
+        policy: &FailurePolicy,
+    ) -> Result<Failed, StoreError> {
+        let failure = Failure {
+            about: Doomed::of(event),
+            row: event.id.as_str(),
+            error,
+            policy,
+            only_unfinished: true,
         };
         self.count(&failure).await
     }
@@ -123,6 +147,7 @@ impl Store {
                 embedded: true,
                 ..*policy
             },
+            only_unfinished: false,
         };
         self.count(&failure).await
     }
@@ -136,15 +161,23 @@ impl Store {
     }
 
     /// Locks are taken in the one order of [`super`]: the outcome before the row. So it is asked first whether this
-    /// will be the last failure; a redrive in the same moment may make that untrue, and it begins again.
+    /// will be the last failure; a redrive in the same moment may make that untrue, and it begins again, a few times.
     async fn count(&self, failure: &Failure<'_>) -> Result<Failed, StoreError> {
-        loop {
+        for _ in 0..TRIES {
             let mut tx = self.begin().await?;
-            if let Some(failed) = failure.count(&mut tx).await? {
-                tx.commit().await?;
-                return Ok(failed);
+            match failure.count(&mut tx).await? {
+                Some(Failed::Finished) => {
+                    tx.rollback().await?;
+                    return Ok(Failed::Finished);
+                }
+                Some(failed) => {
+                    tx.commit().await?;
+                    return Ok(failed);
+                }
+                None => tx.rollback().await?,
             }
         }
+        Err(StoreError::timed_out())
     }
 }
 
@@ -165,7 +198,10 @@ impl Failure<'_> {
         let last = expected >= self.policy.max_attempts;
         let resend = kind == "resend";
         if last && !resend {
-            end_as_dead(tx, self.about.id, self.error, now).await?;
+            let ended = end_as_dead(tx, self.about.id, self.error, now).await?;
+            if self.only_unfinished && !ended {
+                return Ok(Some(Failed::Finished));
+            }
             lock_rows_of(tx, std::slice::from_ref(self.about.id)).await?;
         }
         let Some(attempts) = self.one_more(tx, now).await? else {
@@ -175,6 +211,10 @@ impl Failure<'_> {
         let exhausted = attempts >= self.policy.max_attempts;
         if exhausted != last {
             return Ok(None);
+        }
+        // Asked with the row's lock in hand: a worker that has not written its outcome by now deletes the row later.
+        if self.only_unfinished && !last && self.is_finished(tx).await? {
+            return Ok(Some(Failed::Finished));
         }
         if !exhausted {
             let due = now.plus(self.policy.wait(attempts));
@@ -200,6 +240,13 @@ impl Failure<'_> {
             .await?;
         }
         Ok(Some(Failed::Buried))
+    }
+
+    async fn is_finished(&self, tx: &mut Tx) -> Result<bool, StoreError> {
+        Ok(on_tx!(tx, |conn| sqlx::query_scalar(HAS_OUTCOME)
+            .bind(self.about.id.as_str())
+            .fetch_one(conn)
+            .await)?)
     }
 
     /// Counts it; how often it has failed now.

@@ -4,7 +4,7 @@
 //! claim nobody lives to finish runs out by itself. The recorder writes event rows in the event's own commit,
 //! `orders::apply` writes message rows in the order's. A row leaves in one of three ways: its message was
 //! confirmed and nothing more is owed ([`confirm`](Store::confirm_published)), its event was applied
-//! ([`finish_applied`]), or a human has to look at it ([`bury`]).
+//! ([`finish_applied`]), or a human has to look at it ([`burial`]).
 //!
 //! Whoever changes how an event stands takes locks in one order, so that Postgres finds no circle and gives nobody
 //! up: its open dead letters by id, its outcome (of several by event id), its rows here by id, its attention items
@@ -34,7 +34,7 @@ use crate::store::Store;
 use crate::store::Unreadable;
 use crate::time::Timestamp;
 
-pub use burial::{Burial, bury};
+pub use burial::Burial;
 pub use claim::Scope;
 pub use ended::finish_applied;
 pub use failure::{Failed, FailurePolicy};

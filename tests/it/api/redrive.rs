@@ -1,5 +1,7 @@
 //! Dead letters to the workers again: one, or all that match, each entered in the audit.
 
+use std::collections::BTreeSet;
+
 use payhook::event::EventId;
 use payhook::store::dead_letters::succeeded;
 use payhook::store::outbox::{FailurePolicy, Scope};
@@ -8,6 +10,10 @@ use serde_json::json;
 use super::replays::{paid, post};
 use super::*;
 use crate::support::signed::Senders;
+
+fn default_merchant() -> BTreeSet<String> {
+    BTreeSet::from(["default".to_owned()])
+}
 
 pub(super) async fn bury(fresh: &FreshStore, numbers: std::ops::Range<usize>) -> Vec<String> {
     let senders = Senders::new();
@@ -31,7 +37,7 @@ pub(super) async fn bury(fresh: &FreshStore, numbers: std::ops::Range<usize>) ->
 on_both_stores! {
     async fn one_is_redriven_once(fresh) {
         let letters = bury(&fresh, 1..2).await;
-        fresh.store.bury_unknown("x", "unknown", b"{}").await.unwrap();
+        fresh.store.bury_unknown(&default_merchant(), "x", "unknown", b"{}").await.unwrap();
         let nobodys = fresh.texts("select id from dead_letters where event_id is null").await.remove(0);
         fresh.by_hand("delete from outbox").await.unwrap();
         let api = Api::over(&fresh);
@@ -53,6 +59,26 @@ on_both_stores! {
         }
         let actions = fresh.texts("select action || ' ' || reason from audit order by id").await;
         assert_eq!(actions, ["dead_letter.redrive the account is there now", "dead_letter.refuse ", "dead_letter.refuse "]);
+    }
+
+    async fn dismissing_the_item_about_unknown_messages_closes_them_and_the_next_raises_one_anew(fresh) {
+        let letters = bury(&fresh, 1..2).await;
+        let api = Api::over(&fresh);
+        let open = async || fresh.texts("select id from attention where state = 'open' and source like 'unknown%'").await;
+        for round in ["1", "2", "3"] {
+            for name in ["x", "y"] {
+                fresh.store.bury_unknown(&default_merchant(), name, "unknown", b"{}").await.unwrap();
+            }
+            assert_eq!(open().await.len(), 1, "one item, in round {round}");
+            assert_eq!(fresh.store.gauges().await.unwrap().dead_letters, 3);
+            let path = format!("/v1/attention/{}/resolve", open().await[0]);
+            let decision = json!({"action": "dismiss", "reason": "the provider sent them again"});
+            let answer = post(&api, OPERATOR, round, &path, &decision).await;
+            assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+            assert!(open().await.is_empty());
+            assert_eq!(fresh.store.gauges().await.unwrap().dead_letters, 1);
+            assert_eq!(api.walk(OPS, "/v1/dead-letters", 10, "id").await, letters, "the event's own stays open");
+        }
     }
 
     async fn an_event_that_was_given_up_twice_is_redriven_from_either(fresh) {

@@ -9,7 +9,7 @@ use lapin::options::{
     BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeleteOptions, QueueBindOptions,
     QueueDeclareOptions, QueueDeleteOptions,
 };
-use lapin::types::FieldTable;
+use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use payhook::broker::{Broker, BrokerOptions, Rabbitmq};
 use payhook::config::{BrokerConfig, BrokerUrl, Exchange, Queue};
@@ -95,6 +95,7 @@ impl Rabbit {
     pub(crate) fn options(&self) -> BrokerOptions {
         let config = BrokerConfig {
             url: BrokerUrl::Rabbitmq(self.url.clone().into()),
+            management_url: None,
             prefix: self.prefix.clone(),
             reapply_after: Duration::from_mins(5),
             queues: Vec::new(),
@@ -198,17 +199,34 @@ impl Rabbit {
         seen
     }
 
+    /// Puts a message into a dead-letter queue, as the broker would for `reason`.
+    pub(crate) async fn put_dead(&self, queue: &str, id: &str, reason: &str) {
+        let mut headers = FieldTable::default();
+        headers.insert(
+            "x-first-death-reason".into(),
+            AMQPValue::LongString(reason.into()),
+        );
+        let properties = BasicProperties::default()
+            .with_message_id(id.into())
+            .with_headers(headers);
+        self.publish(queue, properties, b"").await;
+    }
+
     /// Puts a message into a queue, as somebody else would.
     pub(crate) async fn put(&self, queue: &str, id: Option<&str>, body: &[u8]) {
+        let mut properties = BasicProperties::default();
+        if let Some(id) = id {
+            properties = properties.with_message_id(id.into());
+        }
+        self.publish(queue, properties, body).await;
+    }
+
+    pub(crate) async fn publish(&self, queue: &str, properties: BasicProperties, body: &[u8]) {
         let channel = self.channel().await;
         channel
             .confirm_select(ConfirmSelectOptions::default())
             .await
             .unwrap();
-        let mut properties = BasicProperties::default();
-        if let Some(id) = id {
-            properties = properties.with_message_id(id.into());
-        }
         let confirm = channel
             .basic_publish(
                 "".into(),

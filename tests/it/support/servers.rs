@@ -316,6 +316,7 @@ fn postgres_user() -> Option<(u32, u32)> {
 pub(crate) struct PrivateRabbitmq {
     dir: TempDir,
     port: u16,
+    management_port: u16,
     dist_port: u16,
     epmd_port: u16,
     process: Option<Group>,
@@ -326,15 +327,20 @@ impl PrivateRabbitmq {
     pub(crate) fn start() -> Self {
         let dir = tempfile::Builder::new().prefix("payhook-mq-").tempdir().unwrap();
         fs::create_dir(dir.path().join("home")).unwrap();
-        fs::write(dir.path().join("plugins"), "[].").unwrap();
+        fs::write(dir.path().join("plugins"), "[rabbitmq_management].").unwrap();
+        let management_port = free_port();
         fs::write(
             dir.path().join("rabbitmq.conf"),
-            "loopback_users = none\nlog.console.level = warning\n",
+            format!(
+                "loopback_users = none\nlog.console.level = warning\n\
+                 management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {management_port}\n"
+            ),
         )
         .unwrap();
         let mut node = Self {
             dir,
             port: free_port(),
+            management_port,
             dist_port: free_port(),
             epmd_port: free_port(),
             process: None,
@@ -387,6 +393,11 @@ impl PrivateRabbitmq {
     /// Where to connect.
     pub(crate) fn url(&self) -> String {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port)
+    }
+
+    /// Where its management API answers.
+    pub(crate) fn management_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.management_port)
     }
 
     fn command(&self, program: &str) -> Command {
