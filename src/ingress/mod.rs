@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use axum::Router;
+use body::LargeBodies;
 use tokio::sync::Semaphore;
 
 pub use key_uses::KeyUses;
@@ -53,8 +54,8 @@ pub struct Ingress {
     pub key_uses: KeyUses,
     /// Being stored.
     in_flight: Arc<Semaphore>,
-    /// Being read, of those that are not small: a quarter of the former.
-    large: Arc<Semaphore>,
+    /// The budget of bodies that are not small.
+    large: Arc<LargeBodies>,
     /// Of the log's lines about paths that no account has.
     strays: Arc<Restraint>,
 }
@@ -76,7 +77,7 @@ impl Ingress {
             recorder,
             quarantine,
             in_flight: Arc::new(Semaphore::new(server.max_in_flight)),
-            large: Arc::new(Semaphore::new(server.max_in_flight.div_ceil(4))),
+            large: Arc::new(LargeBodies::new(server.max_in_flight)),
             server: Arc::new(server),
             clock,
             health,
