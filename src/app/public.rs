@@ -53,6 +53,8 @@ pub(super) async fn receive(
         clock.clone(),
         Arc::clone(shared.health),
     );
+    let (senders, stop) = (ingress.senders.clone(), public.stop.clone());
+    public.tasks.spawn(senders.run(shared.store.clone(), stop));
     let (noting, stop) = (ingress.key_uses.clone(), public.stop.clone());
     public.tasks.spawn(noting.run(shared.store.clone(), stop));
     let notify = bind(server.notify_addr, server, server.max_connections).await?;

@@ -141,7 +141,10 @@ impl Ingress {
         match self.recorder.record(event).await {
             Ok(recorded) => {
                 let outcome = match recorded {
-                    Recorded::Fresh => "recorded",
+                    Recorded::Fresh => {
+                        self.senders.note(account, notification.remote_addr, received_at);
+                        "recorded"
+                    }
                     Recorded::Duplicate { .. } => "duplicate",
                     Recorded::Conflict { event_id } => {
                         tracing::warn!(event.key = %key, event.id = %event_id,

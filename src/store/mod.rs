@@ -25,6 +25,7 @@ mod growth;
 pub mod history;
 mod inspect;
 pub mod key_uses;
+pub mod known_senders;
 mod lease;
 pub mod ledger;
 pub mod messages;
