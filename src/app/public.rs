@@ -18,6 +18,8 @@ pub(super) async fn recording(config: &Config, store: &Store) -> Store {
         max_connections: config.recorder.writers.saturating_add(2),
         statement_timeout: config.server.ack_deadline,
         plans: Plans::Lookups,
+        // A request waits no longer than that in any case, and a login over a slow network takes several round trips.
+        acquire_timeout: config.store.acquire_timeout.max(config.server.ack_deadline),
         ..store_options(config)
     });
     // A database that is away is waited for later.
