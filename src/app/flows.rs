@@ -6,12 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 
-use super::{Role, Stage, store_options};
+use super::{Role, Stage, flow_options};
 use crate::broker::{Broker, BrokerError, BrokerOptions};
 use crate::config::{BrokerUrl, Config, DEFAULT_MERCHANT, Queue, UnknownOrder};
 use crate::orders::apply::{Policy, Unknown};
@@ -25,9 +24,6 @@ use crate::worker::{Worker, WorkerOptions, WorkerParts};
 
 /// What relay and workers ask for at once, with some to spare.
 const CONNECTIONS: u32 = 6;
-
-/// How long relay and workers wait for a connection at least.
-const LOGIN: Duration = Duration::from_secs(10);
 
 /// What the flows share with the rest of the process.
 pub(super) struct Shared<'a> {
@@ -63,9 +59,7 @@ pub(super) fn start(
     let lookups = shared.store.dedicated(&StoreOptions {
         max_connections: CONNECTIONS,
         plans: Plans::FreshLookups,
-        // Nobody waits for these but the relay and the workers, and a login over a slow network takes several round trips.
-        acquire_timeout: config.store.acquire_timeout.max(LOGIN),
-        ..store_options(config)
+        ..flow_options(config)
     });
     let (for_relay, for_worker, taken) = match &broker {
         Broker::Rabbitmq(_) => (handed_over, nothing, relays),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::{Stage, StartError, address, bind, flows, store_options};
+use super::{Stage, StartError, address, bind, flow_options, flows};
 use crate::config::Config;
 use crate::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
 use crate::store::outbox::Handoff;
@@ -18,9 +18,7 @@ pub(super) async fn recording(config: &Config, store: &Store) -> Store {
         max_connections: config.recorder.writers.saturating_add(2),
         statement_timeout: config.server.ack_deadline,
         plans: Plans::Lookups,
-        // A request waits no longer than that in any case, and a login over a slow network takes several round trips.
-        acquire_timeout: config.store.acquire_timeout.max(config.server.ack_deadline),
-        ..store_options(config)
+        ..flow_options(config)
     });
     // A database that is away is waited for later.
     drop(recording.connect().await);
