@@ -187,17 +187,23 @@ async fn trim_account(tx: &mut Tx, provider: ProviderName, account: &str) -> Res
 
 /// Returns the sender whose oldest item goes, if the account has too much.
 fn largest(senders: &mut [SenderRow]) -> Option<&mut SenderRow> {
-    let sum = |size: fn(&SenderRow) -> i64, known: bool| -> i64 {
-        let those = senders.iter().filter(|sender| sender.known == known);
-        those.map(size).sum()
-    };
-    let limits: [(i64, fn(&SenderRow) -> i64); 2] = [(BYTES, |row| row.bytes), (ITEMS, |row| row.items)];
-    let (known, size) = limits.into_iter().find_map(|(limit, size)| {
-        let others = sum(size, false);
-        let too_much = others.saturating_add(sum(size, true)) > limit;
-        too_much.then_some((others <= limit.div_euclid(2), size))
-    })?;
-    let those = senders.iter_mut().filter(|sender| sender.known == known);
+    if let Some(known) = over_limit(senders, BYTES, |row| row.bytes) {
+        return largest_by(senders, known, |row| row.bytes);
+    }
+    let known = over_limit(senders, ITEMS, |row| row.items)?;
+    largest_by(senders, known, |row| row.items)
+}
+
+/// Returns whether it is the known senders that have to give something up; `None`: nobody has.
+fn over_limit(senders: &[SenderRow], limit: i64, size: fn(&SenderRow) -> i64) -> Option<bool> {
+    let all: i64 = senders.iter().map(size).sum();
+    let others: i64 = senders.iter().filter(|row| !row.known).map(size).sum();
+    (all > limit).then_some(others <= limit.div_euclid(2))
+}
+
+/// Of equals, the one with the oldest item.
+fn largest_by(senders: &mut [SenderRow], known: bool, size: fn(&SenderRow) -> i64) -> Option<&mut SenderRow> {
+    let those = senders.iter_mut().filter(|row| row.known == known);
     those.max_by(|one, other| {
         let larger = size(one).cmp(&size(other));
         larger.then_with(|| other.oldest.cmp(&one.oldest))

@@ -20,7 +20,7 @@ async fn a_promoted_synchronous_standby_has_everything_acked() {
     });
     daemon.start().await;
     let daemon = Arc::new(Mutex::new(daemon));
-    let stories = stories(57, scale(150), "f");
+    let stories = stories(57, scale(80), "f");
     let load = Load::new(&stories, 58);
     let signers = Signers::new();
     let daemons = [daemon.clone()];

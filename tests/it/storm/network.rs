@@ -18,7 +18,7 @@ async fn a_slow_network_with_resets_loses_nothing() {
         });
         daemon.start().await;
         let daemon = Arc::new(Mutex::new(daemon));
-        let stories = stories(77, scale(60), "n");
+        let stories = stories(77, scale(25), "n");
         let load = Load::new(&stories, 78);
         let signers = Signers::new();
         let daemons = [daemon.clone()];
