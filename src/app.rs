@@ -36,6 +36,9 @@ use crate::time::Clock;
 /// How long work that no caller waits for has, after the drain's deadline.
 const LEAVE: Duration = Duration::from_secs(5);
 
+/// How long a flow waits for a connection of its own at least; less than [`LEAVE`].
+const LOGIN: Duration = Duration::from_secs(3);
+
 /// Connections of the private listener.
 const ADMIN_CONNECTIONS: usize = 256;
 
@@ -298,6 +301,15 @@ fn store_options(config: &Config) -> StoreOptions {
         max_connections: config.store.max_connections,
         acquire_timeout: config.store.acquire_timeout,
         ..StoreOptions::default()
+    }
+}
+
+/// Options of connections that one flow alone waits for: a login over a slow network takes several round trips, and one
+/// that is given up begins anew.
+fn flow_options(config: &Config) -> StoreOptions {
+    StoreOptions {
+        acquire_timeout: config.store.acquire_timeout.max(LOGIN),
+        ..store_options(config)
     }
 }
 

@@ -23,8 +23,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt as _};
 
-/// Longest request head; providers stay under 4 KiB.
-const MAX_HEAD: usize = 64 * 1024;
+/// Longest request head, and the read buffer of a connection; providers stay under 4 KiB.
+const MAX_HEAD: usize = 16 * 1024;
 
 /// After an error of `accept` that is not about one connection (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

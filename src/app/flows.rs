@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 
-use super::{Role, Stage, store_options};
+use super::{Role, Stage, flow_options};
 use crate::broker::{Broker, BrokerError, BrokerOptions};
 use crate::config::{BrokerUrl, Config, DEFAULT_MERCHANT, Queue, UnknownOrder};
 use crate::orders::apply::{Policy, Unknown};
@@ -59,7 +59,7 @@ pub(super) fn start(
     let lookups = shared.store.dedicated(&StoreOptions {
         max_connections: CONNECTIONS,
         plans: Plans::FreshLookups,
-        ..store_options(config)
+        ..flow_options(config)
     });
     let (for_relay, for_worker, taken) = match &broker {
         Broker::Rabbitmq(_) => (handed_over, nothing, relays),

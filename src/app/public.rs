@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::{Stage, StartError, address, bind, flows, store_options};
+use super::{Stage, StartError, address, bind, flow_options, flows};
 use crate::config::Config;
 use crate::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
 use crate::store::outbox::Handoff;
@@ -18,7 +18,7 @@ pub(super) async fn recording(config: &Config, store: &Store) -> Store {
         max_connections: config.recorder.writers.saturating_add(2),
         statement_timeout: config.server.ack_deadline,
         plans: Plans::Lookups,
-        ..store_options(config)
+        ..flow_options(config)
     });
     // A database that is away is waited for later.
     drop(recording.connect().await);
@@ -53,6 +53,8 @@ pub(super) async fn receive(
         clock.clone(),
         Arc::clone(shared.health),
     );
+    let (senders, stop) = (ingress.senders.clone(), public.stop.clone());
+    public.tasks.spawn(senders.run(shared.store.clone(), stop));
     let (noting, stop) = (ingress.key_uses.clone(), public.stop.clone());
     public.tasks.spawn(noting.run(shared.store.clone(), stop));
     let notify = bind(server.notify_addr, server, server.max_connections).await?;

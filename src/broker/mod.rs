@@ -109,7 +109,8 @@ impl Broker {
         loop {
             let (state, up) = match link {
                 Link::Up => (BrokerState::Connected, 1.0),
-                Link::Down | Link::Blocked => (BrokerState::Unreachable, 0.0),
+                Link::Blocked => (BrokerState::Blocked, 0.0),
+                Link::Down => (BrokerState::Unreachable, 0.0),
             };
             health.set_broker(state, clock.now());
             metrics::gauge!(names::BROKER_UP).set(up);

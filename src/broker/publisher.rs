@@ -197,12 +197,12 @@ impl Publisher {
                 },
                 event = events.next() => match event {
                     Some(Event::ConnectionBlocked(reason)) => {
-                        tracing::warn!(reason, "broker takes no messages for now");
+                        tracing::warn!(reason, "broker blocks publishers by an alarm, messages wait in the outbox");
                         blocked = true;
                         self.link.send_replace(Link::Blocked);
                     }
                     Some(Event::ConnectionUnblocked) => {
-                        tracing::info!("broker takes messages again");
+                        tracing::info!("broker unblocked publishers");
                         blocked = false;
                         self.link.send_replace(Link::Up);
                     }

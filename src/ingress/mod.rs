@@ -15,7 +15,7 @@ mod queue;
 pub mod receive;
 pub mod recorder;
 mod reply;
-mod room;
+pub mod senders;
 mod settler;
 mod unrecordable;
 
@@ -23,11 +23,13 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use axum::Router;
+use body::LargeBodies;
 use tokio::sync::Semaphore;
 
 pub use key_uses::KeyUses;
 pub use quarantine::Quarantine;
 pub use recorder::{Recorder, RecorderOptions, Unrecorded};
+pub use senders::Senders;
 
 use crate::config::ServerConfig;
 use crate::provider::Registry;
@@ -49,12 +51,14 @@ pub struct Ingress {
     pub clock: Clock,
     /// Whether the drain has begun: then new requests are answered 503, and those that were taken as ever.
     pub health: Arc<Health>,
+    /// Networks that new events came from; their owner runs [`Senders::run`].
+    pub senders: Senders,
     /// Which keys verified what came last; somebody must write it ([`KeyUses::run`]).
     pub key_uses: KeyUses,
     /// Being stored.
     in_flight: Arc<Semaphore>,
-    /// Being read, of those that are not small: a quarter of the former.
-    large: Arc<Semaphore>,
+    /// The budget of bodies that are not small.
+    large: Arc<LargeBodies>,
     /// Of the log's lines about paths that no account has.
     strays: Arc<Restraint>,
 }
@@ -74,12 +78,13 @@ impl Ingress {
         Self {
             registry,
             recorder,
-            quarantine,
             in_flight: Arc::new(Semaphore::new(server.max_in_flight)),
-            large: Arc::new(Semaphore::new(server.max_in_flight.div_ceil(4))),
+            large: Arc::new(LargeBodies::new(server.max_in_flight)),
             server: Arc::new(server),
             clock,
             health,
+            senders: quarantine.senders().clone(),
+            quarantine,
             key_uses: KeyUses::default(),
             strays: Arc::default(),
         }

@@ -2,19 +2,17 @@
 //!
 //! Nobody waits for this and no ack depends on it. A bounded queue takes what comes, one task writes what has
 //! gathered, a few items at a time with a pause after each, so that a flood of forgeries has a small part of the
-//! store's time whatever the machine. The room is shared by sender ([`Room`]): a flood does not crowd out what
-//! somebody else is refused. What finds no room is only counted and logged.
+//! store's time whatever the machine. Half of the queue is for known senders ([`Senders`]): a flood from elsewhere
+//! does not crowd out what a provider is refused. What finds no room is only counted and logged.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::{Ipv4Net, Ipv6Net};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::room::{Place, Room};
+use super::senders::{Senders, network};
 use crate::event::text::storable;
 use crate::event::{Event, Notification};
 use crate::provider::{Reason, Refusal, Registered, kept_headers};
@@ -27,6 +25,9 @@ const ROOM: usize = 1024;
 
 /// Most bytes between a refusal and the store.
 const ROOM_BYTES: usize = 16 * 1024 * 1024;
+
+/// What an item takes of them at least, so that there are never more than [`ROOM`].
+const LEAST_BYTES: usize = ROOM_BYTES.div_euclid(ROOM);
 
 /// Most items of one write.
 const WRITTEN_AT_ONCE: usize = 64;
@@ -43,8 +44,12 @@ const REST: u32 = 4;
 /// Takes what was refused; clones share the queue.
 #[derive(Clone, Debug)]
 pub struct Quarantine {
-    queue: mpsc::Sender<(Quarantined, Place)>,
-    room: Room,
+    queue: mpsc::Sender<(Quarantined, OwnedSemaphorePermit)>,
+    /// Bytes free for known senders.
+    known: Arc<Semaphore>,
+    /// Bytes free for all others.
+    others: Arc<Semaphore>,
+    senders: Senders,
     unkept: Arc<Restraint>,
 }
 
@@ -53,11 +58,19 @@ impl Quarantine {
     pub fn start(store: Store, tasks: &TaskTracker) -> Self {
         let (queue, kept) = mpsc::channel(ROOM);
         tasks.spawn(write(store, kept));
+        let half = || Arc::new(Semaphore::new(ROOM_BYTES.div_euclid(2)));
         Self {
             queue,
-            room: Room::new(ROOM, ROOM_BYTES),
+            known: half(),
+            others: half(),
+            senders: Senders::default(),
             unkept: Arc::new(Restraint::new()),
         }
+    }
+
+    /// The known senders that it goes by; their owner runs [`Senders::run`].
+    pub fn senders(&self) -> &Senders {
+        &self.senders
     }
 
     /// Keeps a refused notification, if there is room. WeChat's probe is no evidence of anything.
@@ -65,7 +78,8 @@ impl Quarantine {
         if refusal.reason == Reason::Probe {
             return;
         }
-        self.put(Quarantined {
+        let known = self.senders.knows(account, notification.remote_addr);
+        let item = Quarantined {
             provider: account.provider,
             account: account.account.clone(),
             merchant: account.merchant.clone(),
@@ -76,13 +90,14 @@ impl Quarantine {
             body: notification.body.clone(),
             received_at: notification.received_at,
             remote_addr: notification.remote_addr.map(|addr| addr.to_string()),
-            sender: sender(notification.remote_addr),
-        });
+            sender: network(notification.remote_addr),
+        };
+        self.put(item, if known { &self.known } else { &self.others });
     }
 
     /// Keeps a genuine event that the database refuses.
     pub(super) fn keep_event(&self, event: &Event) {
-        self.put(Quarantined {
+        let item = Quarantined {
             provider: event.provider,
             account: event.account.clone(),
             merchant: event.merchant.clone(),
@@ -93,14 +108,16 @@ impl Quarantine {
             body: event.body.clone(),
             received_at: event.received_at,
             remote_addr: event.remote_addr.map(|addr| addr.to_string()),
-            sender: sender(event.remote_addr),
-        });
+            sender: network(event.remote_addr),
+        };
+        self.put(item, &self.known);
     }
 
-    fn put(&self, item: Quarantined) {
+    fn put(&self, item: Quarantined, room: &Arc<Semaphore>) {
         let (provider, account, reason) = (item.provider, item.account.clone(), item.reason);
-        let place = self.room.take(&item.sender, item.bytes());
-        let kept = place.is_some_and(|place| self.queue.try_send((item, place)).is_ok());
+        let bytes = u32::try_from(item.bytes().max(LEAST_BYTES)).unwrap_or(u32::MAX);
+        let permit = Arc::clone(room).try_acquire_many_owned(bytes);
+        let kept = permit.is_ok_and(|permit| self.queue.try_send((item, permit)).is_ok());
         if !kept && let Some(withheld) = self.unkept.pass() {
             let withheld = (withheld > 0).then_some(withheld);
             tracing::warn!(%provider, account, reason, withheld, "no room in the quarantine's queue: counted, not kept");
@@ -108,43 +125,19 @@ impl Quarantine {
     }
 }
 
-async fn write(store: Store, mut queue: mpsc::Receiver<(Quarantined, Place)>) {
+async fn write(store: Store, mut queue: mpsc::Receiver<(Quarantined, OwnedSemaphorePermit)>) {
     let mut taken = Vec::with_capacity(WRITTEN_AT_ONCE);
     while queue.recv_many(&mut taken, WRITTEN_AT_ONCE).await > 0 {
         let began = Instant::now();
-        let (batch, places): (Vec<_>, Vec<_>) = taken.drain(..).unzip();
+        let (batch, permits): (Vec<_>, Vec<_>) = taken.drain(..).unzip();
         if let Err(error) = store.quarantine(&batch).await {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             tracing::warn!(items = batch.len(), %error, cause, "refused notifications were not kept");
         }
-        drop(places);
+        drop(permits);
         if !queue.is_closed() {
             let rest = began.elapsed().saturating_mul(REST);
             tokio::time::sleep(rest.clamp(PAUSE, LONGEST_PAUSE)).await;
         }
-    }
-}
-
-/// The network a notification came from: whoever floods has more than one address.
-fn sender(addr: Option<IpAddr>) -> String {
-    match addr.map(|addr| addr.to_canonical()) {
-        Some(IpAddr::V4(addr)) => Ipv4Net::new(addr, 24).map(|net| net.trunc().to_string()),
-        Some(IpAddr::V6(addr)) => Ipv6Net::new(addr, 48).map(|net| net.trunc().to_string()),
-        None => Ok("unknown".to_owned()),
-    }
-    .unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn senders_are_networks() {
-        let of = |addr: &str| sender(Some(addr.parse().unwrap()));
-        assert_eq!(of("192.0.2.77"), "192.0.2.0/24");
-        assert_eq!(of("::ffff:192.0.2.77"), "192.0.2.0/24");
-        assert_eq!(of("2001:db8:1:2::3"), "2001:db8:1::/48");
-        assert_eq!(sender(None), "unknown");
     }
 }

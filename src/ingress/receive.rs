@@ -15,7 +15,7 @@ use http::Method;
 use metrics::{Counter, counter};
 use tokio::time::Instant;
 
-use super::body::{self, NoBody};
+use super::body::{self, NoBody, Read};
 use super::{Ingress, Unrecorded, origin, reply};
 use crate::crash;
 use crate::event::{Notification, ProviderName, text};
@@ -92,8 +92,8 @@ impl Ingress {
         if self.health.is_draining() {
             return unavailable(reply::unread(&head.headers));
         }
-        let body = match self.body(request_body).await {
-            Ok(body) => body,
+        let (body, _large) = match self.body(request_body).await {
+            Ok(Read { bytes, permit }) => (bytes, permit),
             Err(NoBody::NoRoom) => return unavailable(reply::unread(&head.headers)),
             Err(why) => {
                 tracing::info!(provider = %account.provider, account = account.account, ?why, "no body");
@@ -120,7 +120,7 @@ impl Ingress {
         reply::verdict(account, verdict, &notification.body)
     }
 
-    async fn body(&self, body: Body) -> Result<bytes::Bytes, NoBody> {
+    async fn body(&self, body: Body) -> Result<Read<'_>, NoBody> {
         body::read(body, self.server.max_body, self.server.body_timeout, &self.large).await
     }
 
@@ -141,7 +141,10 @@ impl Ingress {
         match self.recorder.record(event).await {
             Ok(recorded) => {
                 let outcome = match recorded {
-                    Recorded::Fresh => "recorded",
+                    Recorded::Fresh => {
+                        self.senders.note(account, notification.remote_addr, received_at);
+                        "recorded"
+                    }
                     Recorded::Duplicate { .. } => "duplicate",
                     Recorded::Conflict { event_id } => {
                         tracing::warn!(event.key = %key, event.id = %event_id,

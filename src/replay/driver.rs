@@ -35,7 +35,8 @@ const REST: Duration = Duration::from_secs(30);
 /// How long the store may take to count or to find a page: less than a lease holds, or two processes would take
 /// the replay from each other for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What a replay may have in the outbox: what is behind it must not wait for all of it.
+/// Rows that all replays of this process together may have in the outbox. A fresh event, and its `order.paid`, wait
+/// behind them in the outbox and in the workers' queue, however many replays run.
 const OUTSTANDING: i64 = 1000;
 /// The most in one page: other writers come in between two.
 const PAGE: u32 = 250;
@@ -238,11 +239,13 @@ impl Driver {
             }
             return Ok(Step::Gone);
         }
-        let room = u32::try_from(OUTSTANDING.saturating_sub(waiting.rows)).unwrap_or_default();
+        let share = share(self.driven.len());
+        let room = share.saturating_sub(u32::try_from(waiting.rows).unwrap_or(u32::MAX));
         let allowed = allowance(held.per_second, driven.moved, Instant::now());
         let most = allowed.min(room).min(PAGE);
         // Few small pages are cheaper than many tiny ones.
-        if most == 0 || allowed < at_once(held.per_second, TICK, PAGE) {
+        let least = at_once(held.per_second, TICK, PAGE).min(share.div_ceil(2));
+        if most < least {
             return Ok(Step::Rests);
         }
         let Ok(rules) = self.replays.rules(held.queue.as_deref()) else {
@@ -281,6 +284,12 @@ impl Driver {
         self.left.insert(held.id.clone(), Instant::now() + REST);
         Ok(Step::Gone)
     }
+}
+
+/// Returns the part of [`OUTSTANDING`] that each of `replays` may have.
+fn share(replays: usize) -> u32 {
+    let replays = i64::try_from(replays).unwrap_or(i64::MAX).max(1);
+    u32::try_from(OUTSTANDING.div_euclid(replays).max(1)).unwrap_or(1)
 }
 
 /// What a round did for one replay.

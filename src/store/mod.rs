@@ -28,6 +28,7 @@ pub mod history;
 mod in_place;
 mod inspect;
 pub mod key_uses;
+pub mod known_senders;
 mod lease;
 pub mod ledger;
 pub mod messages;

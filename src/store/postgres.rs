@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgConnection, PgPool};
+use sqlx::{Connection as _, Executor as _, PgConnection, PgPool, Row as _};
 
 use super::{Plans, StoreOptions};
 
@@ -29,11 +29,6 @@ pub(super) const STATEMENT: Duration = Duration::from_secs(30);
 
 /// Who has said nothing for so long says nothing any more.
 const SILENCE: Duration = STATEMENT.saturating_add(Duration::from_secs(5));
-
-const SESSION: &str = "select set_config('statement_timeout', $1, false), \
-    set_config('idle_in_transaction_session_timeout', $2, false), \
-    case when current_setting('synchronous_commit') in ('off', 'local', 'remote_write') \
-         then set_config('synchronous_commit', 'on', false) end";
 
 /// The only encoding of a database that payhook takes.
 pub(super) const ENCODING: &str = "UTF8";
@@ -50,22 +45,18 @@ const FRESH: &str = "select set_config('plan_cache_mode', 'force_custom_plan', f
 #[derive(Debug)]
 struct Session {
     connect: PgConnectOptions,
-    statement_timeout: String,
-    plans: &'static [&'static str],
+    setup: String,
 }
 
 impl Session {
-    /// Sets a new connection up. An error: it is not to be used.
+    /// Sets a new connection up, in one round trip: on a slow network several would be all the time that there is. An
+    /// error: it is not to be used.
     async fn begin(&self, conn: &mut PgConnection) -> Result<(), sqlx::Error> {
-        sqlx::query(SESSION)
-            .bind(&self.statement_timeout)
-            .bind(format!("{}ms", SILENCE.as_millis()))
-            .execute(&mut *conn)
-            .await?;
-        for &setting in self.plans {
-            sqlx::query(setting).execute(&mut *conn).await?;
-        }
-        if reads_only(conn).await? {
+        let answers = conn.fetch_all(self.setup.as_str()).await?;
+        let Some(reads_only) = answers.last() else {
+            return Err(sqlx::Error::RowNotFound);
+        };
+        if reads_only.try_get(0)? {
             // The pool tries again at once, and each time is a login.
             tokio::time::sleep(IDLE).await;
             return Err(std::io::Error::other("the server takes no writes").into());
@@ -109,12 +100,7 @@ impl Session {
 pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool {
     let session = Arc::new(Session {
         connect: connect.clone(),
-        statement_timeout: format!("{}ms", options.statement_timeout.as_millis()),
-        plans: match options.plans {
-            Plans::Any => &[],
-            Plans::Lookups => &[LOOKUPS],
-            Plans::FreshLookups => &[LOOKUPS, FRESH],
-        },
+        setup: setup(options),
     });
     let (when_taken, when_given_back) = (Arc::clone(&session), Arc::clone(&session));
     PgPoolOptions::new()
@@ -146,6 +132,30 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
             Box::pin(async move { Ok(session.take_back(conn).await) })
         })
         .connect_lazy_with(connect)
+}
+
+/// Returns the statements that a session begins with; the last one tells whether it takes no writes.
+fn setup(options: &StoreOptions) -> String {
+    let plans: &[&str] = match options.plans {
+        Plans::Any => &[],
+        Plans::Lookups => &[LOOKUPS],
+        Plans::FreshLookups => &[LOOKUPS, FRESH],
+    };
+    let session = format!(
+        "select set_config('statement_timeout', '{}ms', false), \
+         set_config('idle_in_transaction_session_timeout', '{}ms', false), \
+         case when current_setting('synchronous_commit') in ('off', 'local', 'remote_write') \
+              then set_config('synchronous_commit', 'on', false) end",
+        options.statement_timeout.as_millis(),
+        SILENCE.as_millis(),
+    );
+    [session.as_str()]
+        .iter()
+        .chain(plans)
+        .chain(&[READS_ONLY])
+        .copied()
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// Waits until the server has done with what was asked over a connection that comes back. An abandoned statement may

@@ -1,8 +1,9 @@
 //! Refused notifications, whole and bounded: evidence for an operator, never a way to fill the disk.
 //!
-//! An account keeps at most [`ITEMS`] and [`BYTES`]; one sender (a /24, or a /48 of IPv6) at most a tenth of
-//! that, so that a flood from one place leaves room for what a provider sends after a key change. When an
-//! account is full, the oldest of its largest sender goes first.
+//! An account keeps at most [`ITEMS`] and [`BYTES`]. Senders are networks (a /24, or a /48 of IPv6). Half is for known
+//! ones, where the account's events came from ([`super::known_senders`]): a flood of forgeries from however many
+//! other networks leaves what a provider sends after a key change. Of the others one has at most a tenth. When an
+//! account is full, the oldest of the largest sender goes first, of those that have more than their half together.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ pub const ITEMS: i64 = 10_000;
 /// Most bytes of one account.
 pub const BYTES: i64 = 64 * 1024 * 1024;
 
-/// What one sender may have of either: one part in so many.
+/// What one sender that is not known may have of either: one part in so many.
 const SHARE: i64 = 10;
 
 const INSERT: &str = "insert into quarantine (id, provider, account, merchant, reason, detail, path, headers, \
@@ -28,11 +29,13 @@ const INSERT: &str = "insert into quarantine (id, provider, account, merchant, r
 const TRIM_SENDER: &str = "delete from quarantine where id in (
     select id from (
         select id, row_number() over (order by id desc) as items, sum(bytes) over (order by id desc) as total
-          from quarantine where provider = $1 and account = $2 and sender = $3) as newest
+          from quarantine where provider = $1 and account = $2 and sender = $3
+           and sender not in (select network from known_senders where provider = $1 and account = $2)) as newest
      where items > $4 or (total > $5 and items > 1))";
 
-const SENDERS: &str = "select sender, count(*) as items, cast(sum(bytes) as bigint) as bytes from quarantine \
-    where provider = $1 and account = $2 group by sender";
+const SENDERS: &str = "select sender, count(*) as items, cast(sum(bytes) as bigint) as bytes, \
+    min(id) as oldest, \
+    sender in (select network from known_senders where provider = $1 and account = $2) as known from quarantine where provider = $1 and account = $2 group by sender";
 
 const DROP_OLDEST: &str = "delete from quarantine where id = (
     select min(id) from quarantine where provider = $1 and account = $2 and sender = $3) returning bytes";
@@ -80,6 +83,8 @@ struct SenderRow {
     sender: String,
     items: i64,
     bytes: i64,
+    oldest: String,
+    known: bool,
 }
 
 impl Quarantined {
@@ -180,15 +185,27 @@ async fn trim_account(tx: &mut Tx, provider: ProviderName, account: &str) -> Res
     Ok(())
 }
 
-/// Who has to give something up, if the account has too much.
+/// Returns the sender whose oldest item goes, if the account has too much.
 fn largest(senders: &mut [SenderRow]) -> Option<&mut SenderRow> {
-    let items: i64 = senders.iter().map(|sender| sender.items).sum();
-    let bytes: i64 = senders.iter().map(|sender| sender.bytes).sum();
-    if bytes > BYTES {
-        senders.iter_mut().max_by_key(|sender| sender.bytes)
-    } else if items > ITEMS {
-        senders.iter_mut().max_by_key(|sender| sender.items)
-    } else {
-        None
+    if let Some(known) = over_limit(senders, BYTES, |row| row.bytes) {
+        return largest_by(senders, known, |row| row.bytes);
     }
+    let known = over_limit(senders, ITEMS, |row| row.items)?;
+    largest_by(senders, known, |row| row.items)
+}
+
+/// Returns whether it is the known senders that have to give something up; `None`: nobody has.
+fn over_limit(senders: &[SenderRow], limit: i64, size: fn(&SenderRow) -> i64) -> Option<bool> {
+    let all: i64 = senders.iter().map(size).sum();
+    let others: i64 = senders.iter().filter(|row| !row.known).map(size).sum();
+    (all > limit).then_some(others <= limit.div_euclid(2))
+}
+
+/// Of equals, the one with the oldest item.
+fn largest_by(senders: &mut [SenderRow], known: bool, size: fn(&SenderRow) -> i64) -> Option<&mut SenderRow> {
+    let those = senders.iter_mut().filter(|row| row.known == known);
+    those.max_by(|one, other| {
+        let larger = size(one).cmp(&size(other));
+        larger.then_with(|| other.oldest.cmp(&one.oldest))
+    })
 }

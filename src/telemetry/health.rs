@@ -22,6 +22,8 @@ pub enum BrokerState {
     Embedded,
     /// Connected, topology asserted.
     Connected,
+    /// Connected, but an alarm of its own (memory or disk) keeps it from taking messages.
+    Blocked,
     /// Not reachable; being tried again.
     Unreachable,
 }

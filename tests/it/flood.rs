@@ -74,7 +74,8 @@ struct Flood {
     forgers: JoinSet<()>,
 }
 
-/// From one /24, on as many connections as there are forgers, until stopped.
+/// On as many connections as there are forgers, until stopped: the even ones from one /24, each notification of the
+/// others from a network of its own.
 fn flood(daemon: &Arc<Daemon>) -> Flood {
     let (stop, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut forgers = JoinSet::new();
@@ -82,8 +83,13 @@ fn flood(daemon: &Arc<Daemon>) -> Flood {
         let (daemon, stop, refused) = (Arc::clone(daemon), Arc::clone(&stop), Arc::clone(&refused));
         forgers.spawn(async move {
             let (client, signers) = (reqwest::Client::new(), Signers::new());
-            let forged = unholdable(signed(&signers, 900_000 + forger, &format!("203.0.113.{forger}")));
+            let mut forged = unholdable(signed(&signers, 900_000 + forger, &format!("203.0.113.{forger}")));
             while !stop.load(Ordering::Relaxed) {
+                if forger % 2 == 1 {
+                    let network: [u8; 2] = rand::random();
+                    forged.headers.last_mut().unwrap().1 =
+                        format!("100.{}.{}.{forger}", network[0], network[1]);
+                }
                 let (status, body) = daemon.notify(&client, &forged).await.unwrap();
                 assert_eq!(
                     (status, body.as_slice()),
@@ -136,6 +142,8 @@ on_both_stores! {
         };
         let all = i64::try_from(OF_YESTERDAY).unwrap();
         until("everything of the other sender", async || kept("198.51.100.0/24").await == all).await;
+        let known = "select count(*) from known_senders where network = '198.51.100.0/24'";
+        assert_eq!(fresh.number(known).await, 1);
         let flooded = kept("203.0.113.0/24").await;
         assert!((1..=SHARE).contains(&flooded), "{flooded} of the flood are kept");
         let acked = i64::try_from(GENUINE).unwrap();

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use payhook::event::ProviderName;
+use payhook::store::known_senders::KnownSender;
 use payhook::store::quarantine::{BYTES, ITEMS, Quarantined};
 use payhook::time::Timestamp;
 
@@ -67,6 +68,39 @@ on_both_stores! {
         }
         fresh.store.quarantine(&refusals("small", 500, 1, 10)).await.unwrap();
         assert_eq!(kept(&fresh, "small").await, 1);
+    }
+
+    async fn a_flood_from_many_networks_leaves_half_to_known_senders(fresh) {
+        let known = |network: &str, at: i64| KnownSender {
+            provider: ProviderName::Stripe,
+            account: "shop".to_owned(),
+            network: network.to_owned(),
+            seen_at: Timestamp::from_micros(at),
+        };
+        fresh.store.save_known_senders(vec![known("provider", 1)]).await.unwrap();
+        fresh.store.quarantine(&refusals("provider", 0, 20, 1 << 20)).await.unwrap();
+        for network in 0..20 {
+            for part in 0..4 {
+                let sender = format!("f{network}-{part}");
+                fresh.store.quarantine(&refusals(&sender, 100 + network * 10 + part, 1, 1 << 20)).await.unwrap();
+            }
+        }
+        assert_eq!(kept(&fresh, "provider").await, 20, "all of it");
+        assert_eq!(kept(&fresh, "f0-0").await, 0, "the oldest of equals");
+        assert_eq!(kept(&fresh, "f19-3").await, 1);
+
+        // More than a tenth, and in the end its half.
+        fresh.store.quarantine(&refusals("provider", 1000, 60, 1 << 20)).await.unwrap();
+        let half = BYTES / 2 / (1 << 20);
+        assert_eq!(kept(&fresh, "provider").await, half);
+        let all = "select count(*) from quarantine";
+        assert_eq!(fresh.number(all).await, 2 * half);
+
+        let more = (0..100).map(|n| known(&format!("n{n}"), 10 + n)).collect();
+        fresh.store.save_known_senders(more).await.unwrap();
+        let left = fresh.store.known_senders().await.unwrap();
+        assert_eq!(left.len(), 64);
+        assert!(left.iter().all(|sender| sender.seen_at >= Timestamp::from_micros(46)), "{left:?}");
     }
 
     async fn accounts_do_not_share_their_room(fresh) {

@@ -279,6 +279,31 @@ on_both_stores! {
         assert_eq!(driver.step().await.unwrap().driven, 0);
     }
 
+    async fn replays_share_what_may_wait_in_the_outbox(fresh) {
+        let replays = over(&fresh, &[]);
+        let all: Vec<Event> = events(700).iter().map(|event| {
+            let mut event = Event::clone(event);
+            event.provider = "wechatpay".parse().unwrap();
+            "shop-cn".clone_into(&mut event.account);
+            event
+        }).collect();
+        stored(&fresh, all).await;
+        fresh.by_hand("delete from outbox").await.unwrap();
+        let mut begun = Vec::new();
+        for _ in 0..5 {
+            begun.push(begin(&fresh, Wish::default()).await);
+        }
+        let mut driver = Driver::new(replays, "one");
+        for _ in 0..10 {
+            driver.step().await.unwrap();
+        }
+        for id in &begun {
+            let sent = seen(&fresh, id).await.sent;
+            assert!((100..=200).contains(&sent), "{sent} of the first thousand");
+        }
+        assert!(fresh.number("select count(*) from outbox").await <= 1000);
+    }
+
     async fn one_queue_alone_gets_it_and_only_what_it_asks_for(fresh) {
         Rabbit::with(|rabbit| async move {
             let queue = |name: &str, exchange, bind: &str| Queue { name: rabbit.name(name), exchange, bind: vec![bind.to_owned()] };

@@ -3,6 +3,9 @@
 //!
 //! The load is bounded so that the whole suite stays short; `PAYHOOK_STORM` multiplies it for a long run.
 
+mod alarm;
+mod failover;
+mod network;
 mod recount;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,16 +1,25 @@
 //! A TCP proxy that breaks on command: what stands between a daemon and its database when the network fails.
 
 use std::net::SocketAddr;
+use std::ops::Range;
+use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// What [`Network::Slow`] takes for each way, in milliseconds: round trips of 50 to 300.
+const SLOW: Range<u64> = 25..150;
 
 /// How the network is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     /// Bytes pass.
     Open,
+    /// Bytes pass, late: each way takes [`SLOW`].
+    Slow,
     /// Connections are closed, new ones too.
     Cut,
     /// Connections stay, nothing passes: what a dead peer looks like.
@@ -23,6 +32,7 @@ pub(crate) enum Network {
 pub(crate) struct Proxy {
     addr: SocketAddr,
     network: watch::Sender<Network>,
+    target: watch::Sender<String>,
     _tasks: JoinSet<()>,
 }
 
@@ -32,11 +42,13 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (network, state) = watch::channel(Network::Open);
+        let (target, to) = watch::channel(server(url).to_owned());
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, server(url).to_owned(), state));
+        tasks.spawn(accept(listener, to, state));
         Self {
             addr,
             network,
+            target,
             _tasks: tasks,
         }
     }
@@ -44,6 +56,11 @@ impl Proxy {
     /// `url` with the proxy in the place of the server.
     pub(crate) fn instead(&self, url: &str) -> String {
         url.replacen(server(url), &self.addr.to_string(), 1)
+    }
+
+    /// Leads new connections to the server behind `url`: what a failover does to an address.
+    pub(crate) fn redirect(&self, url: &str) {
+        self.target.send_replace(server(url).to_owned());
     }
 
     /// Changes the network, for the connections there are and for those to come.
@@ -58,11 +75,11 @@ fn server(url: &str) -> &str {
     rest.split('/').next().unwrap()
 }
 
-async fn accept(listener: TcpListener, target: String, state: watch::Receiver<Network>) {
+async fn accept(listener: TcpListener, target: watch::Receiver<String>, state: watch::Receiver<Network>) {
     let mut connections = JoinSet::new();
     loop {
         let (client, _) = listener.accept().await.unwrap();
-        connections.spawn(forward(client, target.clone(), state.clone()));
+        connections.spawn(forward(client, target.borrow().clone(), state.clone()));
     }
 }
 
@@ -78,19 +95,62 @@ async fn forward(mut client: TcpStream, target: String, mut state: watch::Receiv
                 }
             }
             Network::Forgotten if server.is_some() => std::future::pending().await,
-            Network::Open | Network::Forgotten => {
+            Network::Open | Network::Slow | Network::Forgotten => {
                 if server.is_none() {
                     server = TcpStream::connect(&target).await.ok();
                 }
                 let Some(server) = &mut server else {
                     return;
                 };
+                let pass = async {
+                    if now == Network::Slow {
+                        pass_late(&mut client, server).await;
+                    } else {
+                        drop(tokio::io::copy_bidirectional(&mut client, server).await);
+                    }
+                };
                 tokio::select! {
                     // What was under way when the network changed may be lost, as on a real one.
-                    _ = tokio::io::copy_bidirectional(&mut client, server) => return,
+                    () = pass => return,
                     changed = state.changed() => if changed.is_err() { return },
                 }
             }
         }
     }
+}
+
+/// Passes bytes both ways until one of the two closes.
+async fn pass_late(client: &mut TcpStream, server: &mut TcpStream) {
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
+    tokio::select! {
+        () = one_way(from_client, to_server) => {}
+        () = one_way(from_server, to_client) => {}
+    }
+}
+
+/// Each piece has its own delay, and none overtakes another.
+async fn one_way(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+    let (sent, mut under_way) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
+    let read = async move {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            let delay = Duration::from_millis(rand::random_range(SLOW));
+            if sent
+                .send((Instant::now() + delay, buffer[..length].to_vec()))
+                .is_err()
+            {
+                return;
+            }
+        }
+    };
+    let write = async {
+        while let Some((due, bytes)) = under_way.recv().await {
+            tokio::time::sleep_until(due).await;
+            if to.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::join!(read, write);
 }

@@ -200,8 +200,8 @@ impl PrivatePostgres {
         if let Some((uid, gid)) = postgres_user() {
             chown(server.dir.path(), Some(uid), Some(gid)).unwrap();
         }
-        let made = server
-            .command("initdb")
+        let mut initdb = server.command("initdb");
+        initdb
             .args([
                 "-U",
                 "postgres",
@@ -212,15 +212,44 @@ impl PrivatePostgres {
                 "UTF8",
                 "--locale=C",
             ])
-            .arg(server.data())
-            .output()
-            .unwrap();
-        assert!(
-            made.status.success(),
-            "initdb: {}",
-            String::from_utf8_lossy(&made.stderr)
-        );
+            .arg(server.data());
+        succeed(&mut initdb);
         server
+    }
+
+    /// A streaming standby of this server, named `standby` in its `pg_stat_replication`; started, and read-only until
+    /// [`Self::promote`].
+    pub(crate) fn standby(&self) -> Self {
+        let dir = tempfile::Builder::new().prefix("payhook-pg-").tempdir().unwrap();
+        let mut standby = Self {
+            dir,
+            bin: self.bin.clone(),
+            port: free_port(),
+            settings: Vec::new(),
+            process: None,
+        };
+        if let Some((uid, gid)) = postgres_user() {
+            chown(standby.dir.path(), Some(uid), Some(gid)).unwrap();
+        }
+        let primary = format!(
+            "host=127.0.0.1 port={} user=postgres application_name=standby",
+            self.port
+        );
+        let mut copy = standby.command("pg_basebackup");
+        copy.args(["-R", "-X", "stream", "-c", "fast", "-d", &primary, "-D"])
+            .arg(standby.data());
+        succeed(&mut copy);
+        standby.restart();
+        standby
+    }
+
+    /// Makes a standby a primary.
+    pub(crate) fn promote(&self) {
+        succeed(
+            self.command("pg_ctl")
+                .args(["promote", "-w", "-D"])
+                .arg(self.data()),
+        );
     }
 
     /// Starts it again on the same data and port (after [`Self::kill`]), and waits until it takes queries.
@@ -296,6 +325,16 @@ impl PrivatePostgres {
         }
         command
     }
+}
+
+/// Runs `command` to its end.
+fn succeed(command: &mut Command) {
+    let out = command.output().unwrap();
+    assert!(
+        out.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
 }
 
 /// Postgres refuses to run as root: as root, the ids of the user `postgres`.
