@@ -148,6 +148,30 @@ fn a25_a_plain_signature_holds_like_an_encoded_one() {
 }
 
 #[test]
+fn white_space_around_header_values_and_list_elements_is_allowed() {
+    let usual = usual();
+    let padded = |name: &'static str, value: String| {
+        let mut padded = usual.clone();
+        padded
+            .headers
+            .insert(name, HeaderValue::from_str(&value).unwrap());
+        padded
+    };
+    for name in ["client-id", "request-time", "signature"] {
+        let value = usual.header(name).unwrap();
+        judge(&padded(name, format!("\t {value} \t"))).unwrap();
+    }
+    let signature = usual.header("signature").unwrap();
+    for spread in [
+        signature.replace(", ", ","),
+        signature.replace(", ", " ,\t"),
+        format!("{signature} , x=1"),
+    ] {
+        judge(&padded("signature", spread)).unwrap();
+    }
+}
+
+#[test]
 fn the_path_is_signed_without_its_query_and_may_be_configured() {
     let mut queried = usual();
     queried.path.push_str("?source=antom");
