@@ -18,7 +18,7 @@
 //! Totals are in one currency: the registered one, else that of the first payment, settled once. An order paid
 //! in several currencies therefore ends with totals that depend on which came first; the ledger does not.
 
-use super::fact::{Known, OrderFacts, TradeFacts, Was};
+use super::fact::{Known, OrderFacts, TradeFacts};
 use super::ledger::{Refunds, refunds};
 use crate::event::{Currency, FactKind, Money};
 
@@ -220,6 +220,8 @@ pub struct TradeJudgement {
     pub late: bool,
     /// Whether it makes the order paid.
     pub counts: bool,
+    /// What was paid, once known.
+    pub paid: Option<Money>,
     /// Its refunds, in its currency.
     pub refunds: Refunds,
     /// Its currency, once anything told it.
@@ -279,17 +281,14 @@ fn judge_trade(order: &OrderFacts<'_>, trade: &TradeFacts<'_>, registered: Optio
         },
         late: false,
         counts: false,
+        paid: trade.payment(),
         refunds,
         currency: trade.currency(),
     };
-    let Some(paid) = trade.payment() else {
+    let Some(paid) = judged.paid else {
         return judged;
     };
-    let Was {
-        paid: was_paid,
-        held: was_held,
-        late: was_late,
-    } = trade.was;
+    let (was_paid, was_held, was_late) = (trade.was.paid, trade.was.held, trade.was.late);
     let contradicts = registered.is_some_and(|registered| registered != paid);
     // Believed once, believed for good: a registration that comes later only raises attention.
     let held = contradicts && !trade.has(FactKind::PaymentAccepted) && (!was_paid || was_held);

@@ -52,7 +52,7 @@ pub(super) fn explain(antom: &Antom, notification: &Notification) -> Explanation
         let read = text.and_then(|text| Body::read(text.as_bytes()));
         step(
             "content",
-            read.map(|body| format!("of type {}", body.reading().provider_event_type)),
+            read.map(|body| format!("of type {}", body.reading(antom.capture).provider_event_type)),
         );
     }
     explanation.signed = Some(signed(path, &headers, &notification.body));

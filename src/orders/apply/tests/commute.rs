@@ -16,6 +16,7 @@ fn world(first: &str, amount: i64) -> Vec<Input> {
         "wechatpay v2" => wechatpay_v2(a),
         "stripe" => stripe(a),
         "2c2p" => twoctwop(a),
+        "antom captures" => antom_captures(),
         _ => antom(a),
     }
 }
@@ -185,6 +186,20 @@ fn antom(a: Money) -> Vec<Input> {
     ]
 }
 
+/// A payment that is authorised, and captured in parts of 100 in all.
+fn antom_captures() -> Vec<Input> {
+    let failed = Fact::of_capture(FactKind::CaptureFailed, "T1", "C0", "capture_failed");
+    vec![
+        event("an-authorised", "antom", Some(O), vec![processing("T1", 100)]),
+        event("an-capture-failed", "antom", None, vec![failed]),
+        event("an-capture-1", "antom", None, vec![captured("T1", "C1", cny(60))]),
+        event("an-capture-2", "antom", None, vec![captured("T1", "C2", cny(40))]),
+        event("an-refund-1", "antom", None, vec![refunded("T1", "R1", cny(30))]),
+        // The account was said to capture at once before.
+        event("an-paid", "antom", Some(O), vec![paid("T1", cny(100))]),
+    ]
+}
+
 fn events() -> impl Strategy<Value = Vec<Input>> {
     let providers = prop::sample::select(vec![
         "alipay",
@@ -193,6 +208,7 @@ fn events() -> impl Strategy<Value = Vec<Input>> {
         "stripe",
         "2c2p",
         "antom",
+        "antom captures",
     ]);
     let extras = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     (providers, extras, any::<[bool; 16]>()).prop_map(|(first, (reg, wrong, second, merchant), keep)| {
@@ -205,7 +221,7 @@ fn events() -> impl Strategy<Value = Vec<Input>> {
             })
             .map(|(event, _)| event)
             .collect();
-        let first = first.trim_end_matches(" v2");
+        let first = first.split(' ').next().unwrap_or_default();
         // The link is always taught, else there is no order to compare.
         events.push(event("link", first, Some(O), vec![processing("T1", 1)]));
         if reg {
