@@ -7,6 +7,7 @@
 )]
 
 mod api;
+mod authorised;
 mod calls;
 mod check;
 mod consumers;
@@ -15,6 +16,7 @@ mod deploy;
 mod feed;
 mod flood;
 mod house;
+mod long_ids;
 mod one_path;
 mod readme;
 mod storm;
