@@ -104,7 +104,7 @@ fn address(
         .with_content_type(short("application/cloudevents+json")?)
         .with_delivery_mode(PERSISTENT)
         .with_message_id(short(&message.id)?)
-        .with_type(short(text::cut(&message.kind, 255))?)
+        .with_type(short(text::cut(&message.kind, text::MAX_SHORT))?)
         .with_timestamp(u64::try_from(message.at.secs()).unwrap_or_default())
         .with_app_id(short("payhook")?);
     Ok((exchange, routing_key, properties))

@@ -169,6 +169,16 @@ pub struct StripeAccount {
     pub only: Vec<(String, String)>,
 }
 
+/// When a success is a payment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Capture {
+    /// At once: the provider captures by itself what it has authorised.
+    #[default]
+    Auto,
+    /// When the capture is reported: the success before it is an authorisation only.
+    Manual,
+}
+
 /// 2C2P's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TwoCTwoPAccount {
@@ -178,6 +188,8 @@ pub struct TwoCTwoPAccount {
     pub secret_key: Option<KeyMaterial>,
     /// `timezone_offset` of transactionDateTime, minutes east of UTC (default +07:00 = 420).
     pub utc_offset_minutes: i32,
+    /// `capture`.
+    pub capture: Capture,
 }
 
 /// Antom's settings.
@@ -189,4 +201,6 @@ pub struct AntomAccount {
     pub public_key: Option<KeyMaterial>,
     /// `notify_path`: the signed path where a proxy rewrites it.
     pub notify_path: Option<String>,
+    /// `capture`.
+    pub capture: Capture,
 }

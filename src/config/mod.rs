@@ -29,8 +29,8 @@ mod token_file;
 mod worker;
 
 pub use account::{
-    Account, AccountProblem, AccountState, AlipayAccount, AlipaySignType, AntomAccount, KeyMaterial, Scheme,
-    StripeAccount, TwoCTwoPAccount, WechatpayAccount,
+    Account, AccountProblem, AccountState, AlipayAccount, AlipaySignType, AntomAccount, Capture, KeyMaterial,
+    Scheme, StripeAccount, TwoCTwoPAccount, WechatpayAccount,
 };
 pub use broker::{BrokerConfig, BrokerUrl, Exchange, Queue};
 pub use environment::{Environment, program};

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::account::{
-    AlipayAccount, AlipaySignType, AntomAccount, KeyMaterial, Scheme, StripeAccount, TwoCTwoPAccount,
-    WechatpayAccount,
+    AlipayAccount, AlipaySignType, AntomAccount, Capture, KeyMaterial, Scheme, StripeAccount,
+    TwoCTwoPAccount, WechatpayAccount,
 };
 use super::keys::Keys;
 use super::names::is_merchant_name;
@@ -226,7 +226,20 @@ fn twoctwop(keys: &mut Keys<'_>) -> TwoCTwoPAccount {
         merchant_id: keys.text("merchant_id"),
         secret_key: keys.secret("secret_key"),
         utc_offset_minutes,
+        capture: capture(keys),
     }
+}
+
+fn capture(keys: &mut Keys<'_>) -> Capture {
+    if !keys.is_given("capture") {
+        return Capture::default();
+    }
+    let capture = keys.parsed("capture", "\"auto\" or \"manual\"", |text| match text {
+        "auto" => Some(Capture::Auto),
+        "manual" => Some(Capture::Manual),
+        _ => None,
+    });
+    capture.unwrap_or_default()
 }
 
 /// `+07:00` as minutes east of UTC.
@@ -261,6 +274,7 @@ fn antom(keys: &mut Keys<'_>) -> AntomAccount {
         client_id: keys.text("client_id"),
         public_key: keys.key("public_key"),
         notify_path,
+        capture: capture(keys),
     }
 }
 

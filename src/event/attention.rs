@@ -16,6 +16,8 @@ pub enum AttentionCode {
     PaidAfterClose,
     /// A second trade was paid for one order.
     PaidTwice,
+    /// A capture of an authorised payment failed: its money was not taken.
+    CaptureFailed,
     /// A genuine event about another app, seller, merchant or mode than the account's.
     IdentityMismatch,
     /// A refund that had succeeded failed after all: the money came back.
@@ -54,11 +56,12 @@ pub enum AttentionCode {
 
 impl AttentionCode {
     /// Every code with its stored text.
-    pub const ALL: [(Self, &'static str); 21] = [
+    pub const ALL: [(Self, &'static str); 22] = [
         (Self::AmountMismatch, "amount_mismatch"),
         (Self::CurrencyMismatch, "currency_mismatch"),
         (Self::PaidAfterClose, "paid_after_close"),
         (Self::PaidTwice, "paid_twice"),
+        (Self::CaptureFailed, "capture_failed"),
         (Self::IdentityMismatch, "identity_mismatch"),
         (Self::RefundReversed, "refund_reversed"),
         (Self::RefundAbnormal, "refund_abnormal"),
@@ -103,7 +106,8 @@ impl AttentionCode {
             }
             Self::PaidAfterClose | Self::PaidTwice => &["refunded_outside", "keep", "dismiss"],
             Self::IdentityMismatch => &["apply_once", "dismiss"],
-            Self::RefundReversed
+            Self::CaptureFailed
+            | Self::RefundReversed
             | Self::RefundAbnormal
             | Self::RefundExceedsPayment
             | Self::UnsignedRefund

@@ -13,8 +13,10 @@ pub enum FactKind {
     PaymentProcessing,
     /// One attempt failed; another attempt may succeed.
     PaymentFailed,
-    /// The trade is paid.
+    /// The trade is paid, whole or, where the fact names a capture, by this capture.
     PaymentSucceeded,
+    /// A capture failed: its money was not taken.
+    CaptureFailed,
     /// The trade ended unpaid.
     TradeClosed,
     /// The merchant closed the order (`POST /v1/orders/{id}/close`).
@@ -49,10 +51,11 @@ pub enum FactKind {
 
 impl FactKind {
     /// Every kind with its stored text.
-    pub const ALL: [(Self, &'static str); 18] = [
+    pub const ALL: [(Self, &'static str); 19] = [
         (Self::PaymentProcessing, "payment_processing"),
         (Self::PaymentFailed, "payment_failed"),
         (Self::PaymentSucceeded, "payment_succeeded"),
+        (Self::CaptureFailed, "capture_failed"),
         (Self::TradeClosed, "trade_closed"),
         (Self::MerchantClosed, "merchant_closed"),
         (Self::OrderRegistered, "order_registered"),
@@ -98,7 +101,7 @@ pub struct Fact {
     pub order_id: Option<String>,
     /// The trade it names, if any.
     pub trade_id: Option<String>,
-    /// The refund (or dispute) it names, if any.
+    /// The refund (or dispute, or capture) it names, if any.
     pub refund_id: Option<String>,
     /// The amount: billed, refunded, cumulative or disputed, by kind.
     pub amount: Option<Money>,
@@ -134,6 +137,14 @@ impl Fact {
         }
     }
 
+    /// A fact about one capture of a trade, keyed `{trade_id}:{what}:{capture}`: `paid`, `capture_failed`.
+    pub fn of_capture(kind: FactKind, trade_id: &str, capture: &str, what: &str) -> Self {
+        Self {
+            refund_id: Some(capture.to_owned()),
+            ..Self::of_trade(kind, trade_id, &format!("{what}:{capture}"))
+        }
+    }
+
     /// A fact about an order itself, keyed `{order_id}:{what}`: `registered`, `merchant_closed`.
     pub fn of_order(kind: FactKind, order_id: &str, what: &str) -> Self {
         Self {
@@ -155,6 +166,11 @@ impl Fact {
             reason: None,
             unsigned: None,
         }
+    }
+
+    /// Whether it reports one capture of a payment and not the payment as a whole.
+    pub fn is_capture(&self) -> bool {
+        self.kind == FactKind::PaymentSucceeded && self.refund_id.is_some()
     }
 
     /// The same fact about this order.

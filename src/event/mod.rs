@@ -157,14 +157,15 @@ pub struct Notification {
 }
 
 impl Notification {
-    /// The one value of header `name`; `None` when it is absent, sent twice or not visible ASCII/UTF-8.
+    /// The one value of header `name`, without the white space around it, which is no part of it; `None` when it
+    /// is absent, sent twice or not visible ASCII/UTF-8.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();
         let value = values.next()?;
         if values.next().is_some() {
             return None;
         }
-        std::str::from_utf8(value.as_bytes()).ok()
+        std::str::from_utf8(value.as_bytes()).ok().map(text::trim_ows)
     }
 }
 
@@ -237,9 +238,10 @@ impl Event {
             .saturating_add(self.content.as_ref().map_or(0, Bytes::len))
     }
 
-    /// The routing key on the events exchange: `{provider}.{account}.{type}`, cut to AMQP's 255 bytes.
+    /// The routing key on the events exchange: `{provider}.{account}.{type}`, cut to what AMQP carries.
     pub fn routing_key(&self) -> String {
-        text::cut(&format!("{}.{}.{}", self.provider, self.account, self.kind), 255).to_owned()
+        let key = format!("{}.{}.{}", self.provider, self.account, self.kind);
+        text::cut(&key, text::MAX_SHORT).to_owned()
     }
 }
 

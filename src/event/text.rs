@@ -6,8 +6,13 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use sha2::{Digest as _, Sha256};
+
 /// The longest id (order, trade, refund) that is used as one, in bytes. Providers stay under 128.
 pub const MAX_ID: usize = 255;
+
+/// The longest text that AMQP carries as a message id, a message type or a routing key, in bytes.
+pub const MAX_SHORT: usize = 255;
 
 /// Why a text that names something cannot be used as an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +53,21 @@ pub fn cut(text: &str, max: usize) -> &str {
         end = end.saturating_sub(1);
     }
     text.get(..end).unwrap_or_default()
+}
+
+/// A message id that AMQP carries: `id` as it stands, or `sha256:` and 64 hex digits of it where it is over
+/// [`MAX_SHORT`] bytes. No id that stands is like the latter: all of them hold a slash.
+pub fn message_id(id: String) -> String {
+    if id.len() <= MAX_SHORT {
+        return id;
+    }
+    format!("sha256:{}", hex::encode(Sha256::digest(id)))
+}
+
+/// `text` without the optional white space (spaces and tabs) that HTTP allows around a field's value and around
+/// the elements of a list in it.
+pub fn trim_ows(text: &str) -> &str {
+    text.trim_matches([' ', '\t'])
 }
 
 /// Text fit for a terminal or a log line: control and bidirectional-override characters are shown as
@@ -157,6 +177,26 @@ mod tests {
         assert_eq!(shown, "{\n  \"name\": \"a\\u202e\\u009bb\"\n}");
         let read: serde_json::Value = serde_json::from_str(&shown).unwrap();
         assert_eq!(read["name"], "a\u{202e}\u{9b}b");
+    }
+
+    #[test]
+    fn message_id_hashes_only_what_amqp_does_not_carry() {
+        let id = |order: &str| message_id(format!("default/{order}/1"));
+        assert_eq!(id(&"x".repeat(245)), format!("default/{}/1", "x".repeat(245)));
+        let long = id(&"x".repeat(246));
+        assert_eq!((&long[..7], long.len()), ("sha256:", 71));
+        assert_eq!(id(&"x".repeat(246)), long);
+        for other in ["x".repeat(247), "测".repeat(85), format!("{}y", "x".repeat(245))] {
+            assert_ne!(id(&other), long);
+        }
+        let message = message_id(format!("default/{}/2", "x".repeat(246)));
+        assert_ne!(message, long, "each version has an id of its own");
+    }
+
+    #[test]
+    fn trim_ows_takes_off_spaces_and_tabs_only() {
+        assert_eq!(trim_ows(" \t a b\t"), "a b");
+        assert_eq!(trim_ows("\u{a0}a\n"), "\u{a0}a\n");
     }
 
     #[test]

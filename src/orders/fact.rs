@@ -36,7 +36,7 @@ pub struct TradeFacts<'a> {
     pub trade_id: &'a str,
     /// The order it is linked to.
     pub order_id: &'a str,
-    /// What it was billed: from its payment, or filled by a later sighting of it.
+    /// What it was billed: from its payment or its captures, or filled by a later report of the payment.
     pub amount: Option<Money>,
     /// The latest time at which it was reported to be under way.
     pub processing_at: Option<Timestamp>,
@@ -90,7 +90,29 @@ impl<'a> TradeFacts<'a> {
 
     /// Its payment, once the amount is known too: without it nobody can check it.
     pub fn payment(&self) -> Option<Money> {
-        self.first(FactKind::PaymentSucceeded).and(self.amount)
+        self.paid_by(self.of(FactKind::PaymentSucceeded))
+    }
+
+    /// What these reports of its payment add up to: the payment as a whole, or the sum of its captures if that is
+    /// more. Each capture is one fact, so neither order nor repetition matters. A report in another currency than
+    /// the first one's is not counted.
+    pub fn paid_by<'b>(&self, reports: impl IntoIterator<Item = Known<'b>>) -> Option<Money> {
+        let (mut whole, mut captured, mut currency) = (0_i64, 0_i64, None);
+        for Known { fact, .. } in reports {
+            let filled = self.amount.filter(|_| !fact.is_capture());
+            let Some(amount) = fact.amount.or(filled) else {
+                continue;
+            };
+            if *currency.get_or_insert(amount.currency) != amount.currency {
+                continue;
+            }
+            if fact.is_capture() {
+                captured = captured.saturating_add(amount.minor);
+            } else {
+                whole = whole.max(amount.minor);
+            }
+        }
+        currency.map(|currency| Money::new(whole.max(captured), currency))
     }
 
     /// Signed facts are believed. An unsigned one only about a refund, and only if the ids and the total that

@@ -11,7 +11,7 @@
 //!
 //! | entry_type | booked when | source |
 //! |---|---|---|
-//! | `payment` + | the payment and its amount are known | trade id |
+//! | `payment` + | the payment is known, or max(the whole, sum of captures) grows | trade id, or capture id |
 //! | `refund` − | max(largest total, sum of distinct refunds) grows | refund id, or `{trade_id}@{total}` |
 //! | `refund_reversal` + | success and failure of one refund are both known | refund id |
 //! | `dispute` − | max(funds withdrawn, the dispute lost) grows | dispute id, then `{dispute_id}@{amount}` |
@@ -107,9 +107,11 @@ pub fn missing_entries(trade: &TradeFacts<'_>, booked: &[Entry]) -> Vec<Entry> {
         currency,
     };
     let mut due = Vec::new();
-    if let Some(paid) = trade.payment() {
-        due.push(entry(EntryType::Payment, trade.trade_id, paid.minor));
-    }
+    due.extend(
+        payment_growth(trade, booked)
+            .into_iter()
+            .map(|(source, growth)| entry(EntryType::Payment, source, growth)),
+    );
     due.extend(
         refund_growth(trade, booked)
             .into_iter()
@@ -135,6 +137,34 @@ fn is_booked(booked: &[Entry], entry_type: EntryType, source: &str) -> bool {
     booked
         .iter()
         .any(|entry| entry.entry_type == entry_type && entry.source == source)
+}
+
+/// What the paid total has grown beyond what is booked, by source: the trade for the payment as a whole, else the
+/// capture. A payment of nothing has its entry too.
+fn payment_growth<'a>(trade: &'a TradeFacts<'_>, booked: &[Entry]) -> Vec<(&'a str, i64)> {
+    fn source<'b>(trade: &'b TradeFacts<'_>, known: &Known<'b>) -> &'b str {
+        known.fact.refund_id.as_deref().unwrap_or(trade.trade_id)
+    }
+    let payments = booked
+        .iter()
+        .filter(|entry| entry.entry_type == EntryType::Payment);
+    let mut posted = payments.map(|entry| entry.amount).reduce(i64::saturating_add);
+    let (mut seen, new): (Vec<_>, Vec<_>) = trade
+        .of(FactKind::PaymentSucceeded)
+        .partition(|known| is_booked(booked, EntryType::Payment, source(trade, known)));
+    let mut growth = Vec::new();
+    for known in new {
+        seen.push(known);
+        let Some(total) = trade.paid_by(seen.iter().copied()) else {
+            continue;
+        };
+        if posted.is_none_or(|posted| total.minor > posted) {
+            let grown = total.minor.saturating_sub(posted.unwrap_or_default());
+            growth.push((source(trade, &known), grown));
+            posted = Some(total.minor);
+        }
+    }
+    growth
 }
 
 fn refund_facts<'a>(trade: &'a TradeFacts<'_>) -> impl Iterator<Item = Known<'a>> {

@@ -38,6 +38,7 @@ pub fn needs(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need> {
             needs.extend(late(&about, of_trade, paid));
             needs.extend(excess(&about, of_trade, paid));
         }
+        needs.extend(captures(&about));
         needs.extend(refunds(&about));
         needs.extend(foreign(&about));
         needs.extend(unsigned(&about));
@@ -87,7 +88,18 @@ fn mismatch(
     paid: Money,
     registered: Option<Money>,
 ) -> Option<Need> {
-    let registered = registered.filter(|registered| *registered != paid)?;
+    let registered = registered?;
+    if registered == paid {
+        // Each capture before the last one fell short of the registered amount.
+        let captured = about
+            .0
+            .of(FactKind::PaymentSucceeded)
+            .any(|known| known.fact.is_capture());
+        return captured.then(|| Need {
+            settled: Some("what was captured makes up the registered amount"),
+            ..about.payment(AttentionCode::AmountMismatch, String::new())
+        });
+    }
     let code = if registered.currency == paid.currency {
         AttentionCode::AmountMismatch
     } else {
@@ -97,7 +109,7 @@ fn mismatch(
     let then = if held {
         "the payment is booked and held: for the order it does not count until it is accepted"
     } else {
-        "the order was paid before it was registered, and stays so"
+        "the order was paid before that was known, and stays so"
     };
     let mut need = about.payment(
         code,
@@ -165,6 +177,25 @@ fn excess(about: &About<'_, '_>, of_trade: &TradeJudgement, paid: Money) -> Opti
     })
 }
 
+fn captures(about: &About<'_, '_>) -> Vec<Need> {
+    let failed = about.each(FactKind::CaptureFailed).map(|(id, known)| {
+        about.need(
+            AttentionCode::CaptureFailed,
+            id,
+            format!(
+                "capture {id}{} of {} failed{}: this money was not taken, whatever the order's status says",
+                known
+                    .fact
+                    .amount
+                    .map_or_else(String::new, |amount| format!(" of {amount}")),
+                about.name(),
+                because(known)
+            ),
+        )
+    });
+    failed.collect()
+}
+
 fn refunds(about: &About<'_, '_>) -> Vec<Need> {
     let trade = about.0;
     let reversed = about
@@ -209,8 +240,8 @@ fn foreign(about: &About<'_, '_>) -> Vec<Need> {
     trade
         .facts
         .iter()
-        .filter(|known| moves_money(known.fact.kind) && trade.believes(known.fact))
-        .filter(|known| trade.minor(known.fact).is_none())
+        .filter(|known| moves_money(known.fact.kind) || known.fact.is_capture())
+        .filter(|known| trade.believes(known.fact) && trade.minor(known.fact).is_none())
         .filter_map(|known| {
             let amount = known.fact.amount?;
             Some(about.need(

@@ -36,7 +36,7 @@
 //! both of them shown to a human: the totals of an order with payments in two currencies (`currency_mismatch`), and
 //! a fact that two events tell with different amounts, of which the first counts (`fact_conflict`).
 
-use super::fact::{Known, OrderFacts, TradeFacts, Was};
+use super::fact::{Known, OrderFacts, TradeFacts};
 use super::ledger::{Refunds, refunds};
 pub use super::trade_status::TradeStatus;
 use crate::event::{Currency, FactKind, Money};
@@ -176,6 +176,8 @@ pub struct TradeJudgement {
     pub late: bool,
     /// Whether it makes the order paid.
     pub counts: bool,
+    /// What was paid, once known.
+    pub paid: Option<Money>,
     /// Its refunds, in its currency.
     pub refunds: Refunds,
     /// Its currency, once anything told it.
@@ -238,17 +240,14 @@ fn judge_trade(order: &OrderFacts<'_>, trade: &TradeFacts<'_>, registered: Optio
         },
         late: false,
         counts: false,
+        paid: trade.payment(),
         refunds,
         currency: trade.currency(),
     };
-    let Some(paid) = trade.payment() else {
+    let Some(paid) = judged.paid else {
         return judged;
     };
-    let Was {
-        paid: was_paid,
-        held: was_held,
-        late: was_late,
-    } = trade.was;
+    let (was_paid, was_held, was_late) = (trade.was.paid, trade.was.held, trade.was.late);
     let contradicts = registered.is_some_and(|registered| registered != paid);
     // Believed once, believed for good: a registration that comes later only raises attention.
     let held = contradicts && !trade.has(FactKind::PaymentAccepted) && (!was_paid || was_held);

@@ -88,7 +88,7 @@ impl Rules {
                     Some((provider, account)) => format!("{provider}.{account}.{kind}"),
                     None => kind.to_owned(),
                 };
-                let key = text::cut(&key, 255);
+                let key = text::cut(&key, text::MAX_SHORT);
                 let wanted = queue.bind.iter().any(|binding| binding_matches(binding, key));
                 (!wanted).then(|| format!("queue {} does not ask for {kind}", queue.name))
             }

@@ -16,7 +16,8 @@ const INSERT_OUTBOX: &str = "insert into outbox (id, kind, message_id, created_a
 /// A message to be written.
 #[derive(Clone, Debug)]
 pub struct NewMessage {
-    /// The CloudEvent's id: `{merchant}/{order_id}/{version}` or `attention/{id}`.
+    /// The CloudEvent's id: `{merchant}/{order_id}/{version}`, `sha256:` of that where it is too long for AMQP, or
+    /// `attention/{id}`.
     pub id: String,
     /// Whose it is.
     pub merchant: String,

@@ -228,6 +228,11 @@ fn stripe_events() {
     assert!(told(&signed_with(bare.as_bytes(), STRIPE_PAID)).contains("without its prefix whsec_"));
     let v0 = with_header(&sent, "stripe-signature", "t=1795925106,v0=00");
     assert!(told(&v0).contains("only v0"));
+    let value = sent.header("stripe-signature").unwrap();
+    for spaced in [value.replace("t=", "t= "), value.replace("v1=", "v1 =\t")] {
+        let hint = told(&with_header(&sent, "stripe-signature", &spaced));
+        assert!(hint.contains("spaces and tabs"), "{spaced}: {hint:?}");
+    }
     let thin =
         r#"{"id":"evt_2","object":"v2.core.event","type":"v1.payout.paid","created":"2026-11-29T04:05:06Z"}"#;
     assert!(told(&signed_with(b"whsec_of_the_thin_destination", thin)).contains("thin event"));
@@ -292,7 +297,16 @@ fn antom() {
     assert!(told(&moved).contains("notify_path = \"/notify/antom/shop-sg\""));
     assert!(told(&later(&sent, 100_000)).contains("-100000 s"));
     assert!(told(&with_header(&sent, "client-id", "OTHER")).is_empty());
-    let signature = sent.header("signature").unwrap().replace('%', "%25");
+    let signature = sent.header("signature").unwrap();
+    for spaced in [
+        signature.replace(" signature=", " signature ="),
+        signature.replace("%3D", "%3D "),
+        signature.replace("%2B", "\t%2B"),
+    ] {
+        let hint = told(&with_header(&sent, "signature", &spaced));
+        assert!(hint.contains("spaces or tabs"), "{spaced}: {hint:?}");
+    }
+    let signature = signature.replace('%', "%25");
     assert!(told(&with_header(&sent, "signature", &signature)).contains("percent-encoded twice"));
 }
 

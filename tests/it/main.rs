@@ -7,6 +7,7 @@
 )]
 
 mod api;
+mod authorised;
 mod calls;
 mod check;
 mod consumers;
@@ -16,6 +17,7 @@ mod feed;
 mod flood;
 mod full_disk;
 mod house;
+mod long_ids;
 mod one_path;
 mod readme;
 mod storm;

@@ -105,6 +105,7 @@ impl Book {
             FactKind::RefundedTotal if fact.amount.map(|money| money.minor) < refunded() => Outcome::Stale,
             FactKind::RefundSucceeded | FactKind::RefundedTotal => Outcome::AlreadyApplied,
             FactKind::PaymentSucceeded
+            | FactKind::CaptureFailed
             | FactKind::OrderRegistered
             | FactKind::PaymentKept
             | FactKind::RefundFailed

@@ -1,6 +1,6 @@
 //! The message that tells of an order's new version. Pure.
 
-use crate::event::Announcement;
+use crate::event::{Announcement, text};
 use crate::orders::transition::Standing;
 use crate::store::messages::NewMessage;
 use crate::store::view::OrderView;
@@ -23,7 +23,7 @@ pub(super) fn message(
     head.reversed = version.totals.reversed;
     head.version = version.version;
     let (merchant, order_id) = (head.merchant.clone(), head.order_id.clone());
-    let id = format!("{merchant}/{order_id}/{}", version.version);
+    let id = text::message_id(format!("{merchant}/{order_id}/{}", version.version));
     let routing_key = version.routing_key(before);
     let owner = ("orders", merchant.as_str());
     let body = Announcement::new(&id, owner, &routing_key, Some(&order_id), now, &view).to_bytes()?;

@@ -38,12 +38,9 @@ pub(super) fn contradiction(known: &Recorded, fact: &Fact, trade: Option<&TradeR
     if !is_money || fact.unsigned.is_some() {
         return None;
     }
-    let booked = if pays {
-        trade.and_then(|trade| trade.amount)
-    } else {
-        None
-    }
-    .or(was.amount)?;
+    // What a fact did not say itself, a later report of the same payment may have told its trade.
+    let filled = || trade.filter(|_| pays && !fact.is_capture())?.amount;
+    let booked = was.amount.or_else(filled)?;
     let told = fact.amount?;
     let assumed = fact.currency_assumed || was.currency_assumed && !pays;
     let same =
@@ -65,7 +62,8 @@ pub(super) fn fill(row: &mut TradeRow, fact: &Fact, ships: bool) -> bool {
     row.ships |= ships;
     match fact.kind {
         FactKind::PaymentSucceeded => {
-            row.amount = row.amount.or(fact.amount);
+            // The amount of a captured trade is a sum over facts, which judging it gives.
+            row.amount = row.amount.or(fact.amount.filter(|_| !fact.is_capture()));
             row.currency = row.amount.map(|money| money.currency).or(row.currency);
             row.paid_at = row.paid_at.or(fact.at);
         }

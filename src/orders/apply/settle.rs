@@ -92,6 +92,7 @@ impl Book {
             let was = row.clone();
             of_trade.status.as_str().clone_into(&mut row.status);
             row.late = of_trade.late;
+            row.amount = of_trade.paid.or(row.amount);
             row.currency = row.amount.map(|money| money.currency).or(of_trade.currency);
             row.refunded = row.refunded.max(of_trade.refunds.refunded);
             row.reversed = row.reversed.max(of_trade.refunds.reversed);

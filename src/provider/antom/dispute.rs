@@ -50,6 +50,7 @@ impl Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Capture;
 
     #[test]
     fn disputes_go_by_their_judgement() {
@@ -59,7 +60,7 @@ mod tests {
                    "disputeAmount":{{"currency":"USD","value":"1000"}}{judged}}}"#
             ).as_bytes())
             .unwrap()
-            .reading()
+            .reading(Capture::Auto)
         };
         let judged = |result: &str| {
             format!(
@@ -106,7 +107,7 @@ mod tests {
         let silent =
             Body::read(br#"{"disputeNotificationType":"RDR_RESOLVED","paymentId":"T","disputeId":"D"}"#)
                 .unwrap()
-                .reading();
+                .reading(Capture::Auto);
         assert!(silent.amount_unreadable.is_some() && silent.facts.is_empty());
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn explain(antom: &Antom, notification: &Notification) -> Explanation
         let read = text.and_then(|text| Body::read(text.as_bytes()));
         step(
             "content",
-            read.map(|body| format!("of type {}", body.reading().provider_event_type)),
+            read.map(|body| format!("of type {}", body.reading(antom.capture).provider_event_type)),
         );
     }
     explanation.signed = Some(signed(path, &headers, &notification.body));
@@ -144,16 +144,23 @@ fn body_hint(antom: &Antom, notification: &Notification, headers: &SignedHeaders
 
 /// Spellings of a signature that could not be read.
 fn header_hint(antom: &Antom, notification: &Notification) -> Option<String> {
-    let text = header::signature_text(notification.header("signature")?).ok()?;
-    let once = percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let value = notification.header("signature")?;
+    let spaceless = value.replace([' ', '\t'], "");
+    let once = header::signature_text(value).ok();
+    let once = once.map(|text| percent_decode_str(text).decode_utf8_lossy().into_owned());
+    let signature = |text: &str| format!("signature={text}");
     [
-        ("it was percent-encoded twice", once.clone()),
-        ("its `+` were turned into spaces", once.replace(' ', "+")),
+        ("spaces or tabs were put inside its elements", Some(spaceless)),
+        ("it was percent-encoded twice", once.as_deref().map(signature)),
+        (
+            "its `+` were turned into spaces",
+            once.map(|text| signature(&text.replace(' ', "+"))),
+        ),
     ]
     .into_iter()
     .find(|(_, spelling)| {
         let mut mended = notification.clone();
-        let Ok(value) = format!("signature={spelling}").parse() else {
+        let Some(value) = spelling.as_ref().and_then(|spelling| spelling.parse().ok()) else {
             return false;
         };
         mended.headers.insert("signature", value);

@@ -3,15 +3,24 @@
 //! The order is paymentRequestId, the trade paymentId. A refund's own status is refundStatus, not the
 //! result's, and a refund need not name its payment: its fact then waits for a human. Amounts are texts of
 //! minor units; a number is taken too, a fraction is not.
+//!
+//! With `capture = "manual"` the result of a payment is its authorisation, which is not paid but under way, and each
+//! capture is a payment of its own amount (docs.antom.com, capture). With `auto` a capture repeats what the payment
+//! said. A capture that failed is shown to a human either way. Of an authorisation that is cancelled, or lapses after
+//! seven days, nothing is sent.
 
 use serde_json::{Map, Value};
 
+use crate::config::Capture;
 use crate::event::{Currency, EventKey, Fact, FactKind, Money, Reading, text};
 use crate::provider::json;
 use crate::time::Timestamp;
 
 /// The longest provider event type that is carried.
 pub(super) const MAX_TYPE: usize = 100;
+
+/// The type of a capture's result.
+const CAPTURE: &str = "CAPTURE_RESULT";
 
 /// A body that could be read.
 pub(super) struct Body(pub(super) Map<String, Value>);
@@ -75,8 +84,8 @@ impl Body {
     }
 
     /// What the event says.
-    pub(super) fn reading(&self) -> Reading {
-        let read = self.understood();
+    pub(super) fn reading(&self, capture: Capture) -> Reading {
+        let read = self.understood(capture);
         read.unwrap_or_else(|why| Reading::unreadable(self.event_type(), why))
     }
 
@@ -88,7 +97,7 @@ impl Body {
         text::storable(text::cut(event_type, MAX_TYPE)).into_owned()
     }
 
-    fn understood(&self) -> Result<Reading, String> {
+    fn understood(&self, capture: Capture) -> Result<Reading, String> {
         let event_type = self.event_type();
         let mut reading = Reading {
             kind: format!("other.{}", event_type.to_lowercase()),
@@ -108,25 +117,48 @@ impl Body {
         if let Some((kind, said)) = self.disputed() {
             kind.clone_into(&mut reading.kind);
             self.dispute(said, &mut reading)?;
-        } else if let Some((kind, said)) = self.said() {
+        } else if let Some((kind, said)) = self.said(capture) {
             kind.clone_into(&mut reading.kind);
+            let captured = self.captured()?;
+            if captured.is_some() && reading.trade_id.is_none() {
+                return Err("paymentId is missing, so that nobody can tell what was captured".to_owned());
+            }
             let amount = match said {
                 FactKind::RefundSucceeded | FactKind::RefundFailed => self.amount("refundAmount"),
+                _ if captured.is_some() => self.amount("captureAmount"),
                 _ => self.amount("paymentAmount"),
             };
             reading.amount = amount.as_ref().ok().copied();
             let moves_money = matches!(said, FactKind::PaymentSucceeded | FactKind::RefundSucceeded);
             match amount {
                 Err(why) if moves_money => reading.amount_unreadable = Some(why),
-                _ => reading.facts = self.fact(said, &reading).into_iter().collect(),
+                _ => {
+                    let fact = self.fact(said, &reading, captured.as_deref());
+                    reading.facts = fact.into_iter().collect();
+                }
             }
         }
         Ok(reading)
     }
 
+    /// The capture that the event is about, if it is about one.
+    fn captured(&self) -> Result<Option<String>, String> {
+        if self.text("notifyType") != Some(CAPTURE) {
+            return Ok(None);
+        }
+        let missing = "captureId is missing, so that two captures could be one";
+        Ok(Some(self.id("captureId")?.ok_or(missing)?))
+    }
+
     /// payhook's type and the fact that goes with it, for the types that are mapped.
-    fn said(&self) -> Option<(&'static str, FactKind)> {
+    fn said(&self, capture: Capture) -> Option<(&'static str, FactKind)> {
+        let manual = capture == Capture::Manual;
         match (self.text("notifyType")?, self.status()) {
+            ("PAYMENT_RESULT", Some("S")) if manual => {
+                Some(("payment.processing", FactKind::PaymentProcessing))
+            }
+            (CAPTURE, Some("S")) if manual => Some(("payment.succeeded", FactKind::PaymentSucceeded)),
+            (CAPTURE, Some("F")) => Some(("other.capture_result", FactKind::CaptureFailed)),
             ("PAYMENT_RESULT", Some("S")) => Some(("payment.succeeded", FactKind::PaymentSucceeded)),
             ("PAYMENT_RESULT", Some("F")) => Some(("payment.failed", FactKind::PaymentFailed)),
             ("PAYMENT_RESULT", Some("U")) | ("PAYMENT_PENDING", _) => {
@@ -138,9 +170,13 @@ impl Body {
         }
     }
 
-    fn fact(&self, kind: FactKind, reading: &Reading) -> Option<Fact> {
+    fn fact(&self, kind: FactKind, reading: &Reading, captured: Option<&str>) -> Option<Fact> {
         let trade = reading.trade_id.as_deref();
         let fact = match kind {
+            FactKind::CaptureFailed => Fact::of_capture(kind, trade?, captured?, "capture_failed"),
+            FactKind::PaymentSucceeded if captured.is_some() => {
+                Fact::of_capture(kind, trade?, captured?, "paid")
+            }
             FactKind::RefundSucceeded => {
                 Fact::of_refund(kind, trade, reading.refund_id.as_deref()?, "refunded")
             }
@@ -152,7 +188,10 @@ impl Body {
             FactKind::PaymentFailed => Fact::of_trade(kind, trade?, &format!("failed:{}", trade?)),
             _ => Fact::of_trade(kind, trade?, "processing"),
         };
-        let failed = matches!(kind, FactKind::PaymentFailed | FactKind::RefundFailed);
+        let failed = matches!(
+            kind,
+            FactKind::PaymentFailed | FactKind::RefundFailed | FactKind::CaptureFailed
+        );
         let reason = self.result("resultCode").filter(|_| failed);
         // Of a payment that is not made yet there is no amount to book.
         let amount = reading
@@ -177,7 +216,7 @@ mod tests {
 
     fn said(text: &str) -> (String, Vec<String>, Option<String>) {
         let body = body(text);
-        let reading = body.reading();
+        let reading = body.reading(Capture::Auto);
         (
             reading.kind,
             reading.facts.into_iter().map(|fact| fact.key).collect(),
@@ -236,7 +275,7 @@ mod tests {
                 r#"{{"notifyType":"REFUND_RESULT","result":{{"resultStatus":"S"}},"refundStatus":"{status}",
                    "refundId":"R","refundAmount":{{"currency":"JPY","value":3000}}}}"#
             ));
-            let reading = body.reading();
+            let reading = body.reading(Capture::Auto);
             assert_eq!(
                 (reading.kind.as_str(), reading.facts[0].key.as_str()),
                 (kind, fact)
@@ -271,7 +310,7 @@ mod tests {
                 r#"{{"notifyType":"PAYMENT_RESULT","result":{{"resultStatus":"S"}},"{name}":"{value}",
                    "paymentAmount":{{"currency":"SGD","value":"8888"}}}}"#
             ));
-            let reading = body.reading();
+            let reading = body.reading(Capture::Auto);
             assert!(
                 reading.unreadable.is_some_and(|said| said.starts_with(name)),
                 "{name}"
@@ -298,7 +337,7 @@ mod tests {
                 r#"{{"notifyType":"PAYMENT_RESULT","result":{{"resultStatus":"S"}},"paymentId":"T",
                    "paymentRequestId":"O","paymentAmount":{{"currency":"SGD","value":{value}}}}}"#
             ))
-            .reading();
+            .reading(Capture::Auto);
             assert!(
                 reading.amount_unreadable.is_some() && reading.facts.is_empty(),
                 "{value}"

@@ -5,7 +5,7 @@
 
 use percent_encoding::percent_decode_str;
 
-use crate::event::Notification;
+use crate::event::{Notification, text};
 use crate::provider::signature::mac;
 use crate::provider::{Reason, Refusal};
 use crate::time::Timestamp;
@@ -56,7 +56,8 @@ fn one<'a>(notification: &'a Notification, name: &str) -> Result<Option<&'a str>
     }
 }
 
-/// What follows `signature=` in `algorithm=RSA256, keyVersion=1, signature=…`. Its base64 may itself end in
+/// What follows `signature=` in `algorithm=RSA256, keyVersion=1, signature=…`, with or without white space around the
+/// elements. Its base64 may itself end in
 /// `=`, so the text is cut once, from the left. The algorithm is Antom's only one; a message that names
 /// another is refused, and none is ever taken from it.
 pub(super) fn signature_text(header: &str) -> Result<&str, Refusal> {
@@ -64,9 +65,9 @@ pub(super) fn signature_text(header: &str) -> Result<&str, Refusal> {
     let (before, after) = header
         .split_once("signature=")
         .ok_or_else(|| refuse("the signature header holds no signature"))?;
-    for part in before.split(',') {
-        if let Some(algorithm) = part.trim().strip_prefix("algorithm=")
-            && !algorithm.trim().eq_ignore_ascii_case("RSA256")
+    for part in before.split(',').map(text::trim_ows) {
+        if let Some(algorithm) = part.strip_prefix("algorithm=")
+            && !algorithm.eq_ignore_ascii_case("RSA256")
         {
             return Err(refuse("the signature header names another algorithm than RSA256"));
         }
@@ -74,7 +75,7 @@ pub(super) fn signature_text(header: &str) -> Result<&str, Refusal> {
     if after.contains("signature=") || after.contains("algorithm=") {
         return Err(refuse("the signature header names a part twice or out of order"));
     }
-    Ok(after.split(',').next().unwrap_or_default().trim())
+    Ok(text::trim_ows(after.split(',').next().unwrap_or_default()))
 }
 
 /// Percent escapes only: a `+` is base64's, not a space, so that both the encoded form and the plain one hold.
@@ -129,6 +130,10 @@ mod tests {
         );
         assert_eq!(text("algorithm=RSA256,keyVersion=1,signature=ab+=="), Ok("ab+=="));
         assert_eq!(text("signature=ab=="), Ok("ab=="));
+        assert_eq!(
+            text("algorithm=RSA256\t,\tkeyVersion=1 ,  signature=ab \t, x=1"),
+            Ok("ab")
+        );
         for refused in [
             "",
             "algorithm=RSA256",

@@ -20,7 +20,7 @@ use self::header::SignedHeaders;
 pub use self::sign::{SignError, sign};
 use super::signature::{Digest, RsaKey, SignatureDoesNotHold};
 use super::{Ack, Explanation, KeyInfo, Provider, Reason, Refusal, Verdict, Verified, raw_json, window};
-use crate::config::{Account, AccountProblem, AntomAccount};
+use crate::config::{Account, AccountProblem, AntomAccount, Capture};
 use crate::event::{EventKey, Fingerprint, Notification, ProviderName, Reading};
 
 /// What the one key is called.
@@ -32,6 +32,7 @@ pub(super) struct Antom {
     account: String,
     client_id: String,
     notify_path: Option<String>,
+    capture: Capture,
     key: RsaKey,
 }
 
@@ -78,6 +79,7 @@ impl Antom {
                 account: account.name.clone(),
                 client_id: settings.client_id.clone(),
                 notify_path: settings.notify_path.clone(),
+                capture: settings.capture,
                 key,
             }),
             _ => Err(problems),
@@ -126,7 +128,7 @@ impl Antom {
                 key(read.key().as_deref()),
                 print,
                 raw_json::content(body, &text),
-                read.reading(),
+                read.reading(self.capture),
             );
         }
         (
@@ -172,7 +174,7 @@ impl Provider for Antom {
         if content == raw_json::NO_CONTENT {
             return Ok(raw_json::unreadable());
         }
-        Ok(Body::read(content)?.reading())
+        Ok(Body::read(content)?.reading(self.capture))
     }
 
     fn ack(&self, verdict: Verdict, _body: &[u8]) -> Ack {

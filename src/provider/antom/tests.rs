@@ -6,6 +6,7 @@ use secrecy::SecretSlice;
 
 use super::*;
 use crate::config::{AccountState, KeyMaterial, Scheme};
+use crate::event::FactKind;
 use crate::provider::signature::RsaSigner;
 use crate::time::Timestamp;
 
@@ -23,6 +24,7 @@ fn settings(key: &[u8]) -> AntomAccount {
             bytes: SecretSlice::from(key.to_vec()),
         }),
         notify_path: None,
+        capture: Capture::Auto,
     }
 }
 
@@ -146,6 +148,30 @@ fn a25_a_plain_signature_holds_like_an_encoded_one() {
     assert_ne!(encoded, decoded);
     plain.headers.insert("signature", decoded.parse().unwrap());
     judge(&plain).unwrap();
+}
+
+#[test]
+fn white_space_around_header_values_and_list_elements_is_allowed() {
+    let usual = usual();
+    let padded = |name: &'static str, value: String| {
+        let mut padded = usual.clone();
+        padded
+            .headers
+            .insert(name, HeaderValue::from_str(&value).unwrap());
+        padded
+    };
+    for name in ["client-id", "request-time", "signature"] {
+        let value = usual.header(name).unwrap();
+        judge(&padded(name, format!("\t {value} \t"))).unwrap();
+    }
+    let signature = usual.header("signature").unwrap();
+    for spread in [
+        signature.replace(", ", ","),
+        signature.replace(", ", " ,\t"),
+        format!("{signature} , x=1"),
+    ] {
+        judge(&padded("signature", spread)).unwrap();
+    }
 }
 
 #[test]
@@ -290,6 +316,77 @@ fn a_verified_one_is_explained_with_its_signed_bytes() {
     assert!(explanation.hint.is_none() && explanation.steps.iter().all(|step| step.ok));
     let want = format!("POST {PATH}\nSANDBOX_5Y0000000000000001.{SENT}.{BODY}");
     assert_eq!(explanation.signed.unwrap(), want.into_bytes());
+}
+
+fn capture(status: &str, ids: &str, mode: Capture) -> Reading {
+    let body = format!(
+        r#"{{"notifyType":"CAPTURE_RESULT","result":{{"resultStatus":"{status}","resultCode":"C"}},{ids}
+           "captureRequestId":"Q","captureAmount":{{"currency":"SGD","value":"600"}},
+           "captureTime":"2026-03-02T10:00:00+08:00"}}"#
+    );
+    Body::read(body.as_bytes()).unwrap().reading(mode)
+}
+
+#[test]
+fn authorisation_is_no_payment_where_captures_are_manual() {
+    let payment = Body::read(
+        r#"{"notifyType":"PAYMENT_RESULT","result":{"resultStatus":"S"},"paymentRequestId":"O","paymentId":"T",
+           "paymentAmount":{"currency":"SGD","value":"8888"},"paymentTime":"2026-03-02T10:00:00+08:00"}"#
+            .as_bytes(),
+    )
+    .unwrap();
+    let reading = payment.reading(Capture::Manual);
+    let fact = &reading.facts[0];
+    assert_eq!(
+        (&*reading.kind, fact.kind, fact.amount),
+        ("payment.processing", FactKind::PaymentProcessing, None)
+    );
+    assert_eq!(reading.amount.unwrap().minor, 8888);
+    assert_eq!(reading.links.len(), 1);
+}
+
+#[test]
+fn capture_pays_its_amount_only_where_captures_are_manual() {
+    let ids = r#""paymentId":"T","captureId":"C1","#;
+    let reading = capture("S", ids, Capture::Manual);
+    let fact = &reading.facts[0];
+    assert_eq!(
+        (&*reading.kind, fact.kind, &*fact.key),
+        ("payment.succeeded", FactKind::PaymentSucceeded, "T:paid:C1")
+    );
+    assert!(fact.is_capture());
+    assert_eq!((fact.amount.unwrap().minor, reading.refund_id), (600, None));
+    let reading = capture("S", ids, Capture::Auto);
+    assert_eq!(
+        (&*reading.kind, reading.facts.len(), reading.links.len()),
+        ("other.capture_result", 0, 0)
+    );
+}
+
+#[test]
+fn failed_capture_is_a_fact_in_either_mode() {
+    for mode in [Capture::Auto, Capture::Manual] {
+        let reading = capture("F", r#""paymentId":"T","captureId":"C1","#, mode);
+        let fact = &reading.facts[0];
+        assert_eq!(
+            (&*reading.kind, fact.kind, &*fact.key, fact.reason.as_deref()),
+            (
+                "other.capture_result",
+                FactKind::CaptureFailed,
+                "T:capture_failed:C1",
+                Some("C")
+            )
+        );
+    }
+}
+
+#[test]
+fn capture_without_its_ids_is_left_to_a_human() {
+    for ids in [r#""paymentId":"T","#, r#""captureId":"C1","#] {
+        let reading = capture("S", ids, Capture::Manual);
+        assert!(reading.unreadable.is_some() && reading.facts.is_empty(), "{ids}");
+        assert!(capture("S", ids, Capture::Auto).unreadable.is_none(), "{ids}");
+    }
 }
 
 proptest! {

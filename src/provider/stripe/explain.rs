@@ -26,7 +26,7 @@ pub(super) fn explain(stripe: &Stripe, notification: &Notification) -> Explanati
         Ok(header) => header,
         Err(refusal) => {
             step("header Stripe-Signature", false, refusal.detail);
-            explanation.hint = only_v0(notification);
+            explanation.hint = only_v0(notification).or_else(|| white_space(stripe, notification));
             return explanation;
         }
     };
@@ -65,7 +65,8 @@ pub(super) fn explain(stripe: &Stripe, notification: &Notification) -> Explanati
     );
     explanation.signed = Some(header.signed(body));
     if signer.is_none() {
-        explanation.hint = what_would_hold(stripe, &header, body);
+        explanation.hint =
+            white_space(stripe, notification).or_else(|| what_would_hold(stripe, &header, body));
         return explanation;
     }
     if !in_window {
@@ -115,8 +116,23 @@ fn content(stripe: &Stripe, body: &bytes::Bytes) -> Vec<Step> {
 
 fn only_v0(notification: &Notification) -> Option<String> {
     let value = notification.header(super::header::NAME)?;
-    let has = |scheme: &str| value.split(',').any(|item| item.starts_with(scheme));
+    let has = |scheme: &str| {
+        let mut items = value.split(',').map(text::trim_ows);
+        items.any(|item| item.starts_with(scheme))
+    };
     (has("v0=") && !has("v1=")).then(|| "The header holds only v0, which is no signature.".to_owned())
+}
+
+/// Spaces and tabs inside the elements, where none are allowed.
+fn white_space(stripe: &Stripe, notification: &Notification) -> Option<String> {
+    let value = notification.header(super::header::NAME)?.replace([' ', '\t'], "");
+    let header = SignatureHeader::parse(&value).ok()?;
+    stripe.signer(&header, &notification.body)?;
+    Some(
+        "The signature holds without the spaces and tabs inside the elements of Stripe-Signature: something on the \
+         way rewrote the header."
+            .to_owned(),
+    )
 }
 
 /// Tries what is commonly wrong; the first that holds is the hint.

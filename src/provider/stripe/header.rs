@@ -1,9 +1,11 @@
 //! `Stripe-Signature: t=<unix seconds>,v1=<hex>[,v1=<hex>][,v0=…]`, and the MAC that it carries.
 //!
 //! Exactly one `t`, taken as the digits that were sent, since those are signed; any number of `v1`, one per
-//! secret that the sender holds. Other schemes (`v0` on test events) prove nothing and are passed over.
+//! secret that the sender holds. Other schemes (`v0` on test events) prove nothing and are passed over. Spaces and
+//! tabs around the elements are allowed, as in any list (RFC 9110, 5.6.1): proxies and frameworks that join header
+//! values put them there.
 
-use crate::event::Notification;
+use crate::event::{Notification, text};
 use crate::provider::signature::mac;
 use crate::provider::{Reason, Refusal};
 use crate::time::Timestamp;
@@ -36,10 +38,11 @@ impl<'a> SignatureHeader<'a> {
         }
     }
 
-    fn parse(value: &'a str) -> Result<Self, Refusal> {
+    /// Of a header's value.
+    pub(super) fn parse(value: &'a str) -> Result<Self, Refusal> {
         let mut t = None;
         let mut v1 = Vec::new();
-        for item in value.split(',') {
+        for item in value.split(',').map(text::trim_ows) {
             match item.split_once('=') {
                 Some(("t", digits)) if t.is_none() => t = Some(digits),
                 Some(("t", _)) => {
@@ -102,6 +105,19 @@ mod tests {
     }
 
     #[test]
+    fn white_space_around_elements_is_allowed() {
+        for value in [
+            "t=1, v1=a, v1=b",
+            "t=1 ,v1=a ,v1=b",
+            "\tt=1\t,\t v1=a,\tv1=b ",
+            "t=1,, v1=a, ,v1=b,",
+        ] {
+            let header = SignatureHeader::parse(value).unwrap();
+            assert_eq!((header.t, header.v1), ("1", vec!["a", "b"]), "{value:?}");
+        }
+    }
+
+    #[test]
     fn a_header_without_exact_digits_or_any_v1_is_no_signature() {
         for odd in [
             "",
@@ -112,8 +128,9 @@ mod tests {
             "t=+1,v1=a",
             "t=-1,v1=a",
             "t= 1,v1=a",
-            "t=1 ,v1=a",
-            " t=1,v1=a",
+            "t =1,v1=a",
+            "t=1 1,v1=a",
+            "\u{a0}t=1,v1=a",
         ] {
             assert_eq!(
                 SignatureHeader::parse(odd).err().map(|r| r.reason),

@@ -2,12 +2,17 @@
 //!
 //! Response codes are per API: these are the backend notification's and nobody else's. Claims come and go
 //! between versions, so each is read for itself; an amount is a decimal text whether it is quoted or not.
+//!
+//! Nothing in a success (0000) says whether it is a sale or an authorisation; with `capture = "manual"` it is an
+//! authorisation, and the settlement (4110) is the payment. A success over nothing is the verification of a card that
+//! is stored without a payment: it says nothing about an order.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::config::Capture;
 use crate::event::{Currency, EventKey, Fact, FactKind, Fingerprint, Identity, Money, Reading, text};
 use crate::provider::raw_json;
 use crate::time::parse_local;
@@ -17,6 +22,17 @@ use crate::time::parse_local;
 pub(super) struct Rules {
     pub(super) merchant_id: String,
     pub(super) utc_offset_minutes: i32,
+    pub(super) capture: Capture,
+}
+
+impl Rules {
+    /// The response code that says that a payment was made.
+    fn payment_code(&self) -> &'static str {
+        match self.capture {
+            Capture::Auto => "0000",
+            Capture::Manual => "4110",
+        }
+    }
 }
 
 /// The claims payhook reads, each as it was written.
@@ -69,11 +85,11 @@ impl Code {
         }
     }
 
-    /// payhook's type. The settlement (4110) repeats a payment that was already told by 0000, and a payment
-    /// has one `payment.succeeded` only.
-    fn kind(self, code: &str) -> String {
+    /// payhook's type. The settlement (4110) repeats a payment that 0000 reported, unless that was an authorisation,
+    /// and a payment has one `payment.succeeded` only.
+    fn kind(self, code: &str, payment_code: &str) -> String {
         match self {
-            Self::Paid if code == "0000" => "payment.succeeded".to_owned(),
+            Self::Paid if code == payment_code => "payment.succeeded".to_owned(),
             Self::Processing => "payment.processing".to_owned(),
             Self::Failed => "payment.failed".to_owned(),
             Self::Refunded => "refund.succeeded".to_owned(),
@@ -150,7 +166,13 @@ impl<'a> Claims<'a> {
 
     fn understood(&self, rules: &Rules) -> Result<Reading, String> {
         let resp_code = self.resp_code();
-        let code = Code::of(&resp_code);
+        let money = self.money();
+        let nothing = money.as_ref().is_ok_and(|money| money.minor == 0);
+        let code = match Code::of(&resp_code) {
+            Code::Paid if nothing => Code::Unmapped,
+            Code::Paid if resp_code == "0000" && rules.capture == Capture::Manual => Code::Processing,
+            code => code,
+        };
         let merchant = written(self.merchant_id).unwrap_or(Cow::Borrowed(&rules.merchant_id));
         let order_id = self.order_id()?;
         let at = raw_json::text(self.transaction_date_time)
@@ -161,7 +183,7 @@ impl<'a> Claims<'a> {
             None => None,
         };
         let mut reading = Reading {
-            kind: text::cut(&text::storable(&code.kind(&resp_code)), 128).to_owned(),
+            kind: text::cut(&text::storable(&code.kind(&resp_code, rules.payment_code())), 128).to_owned(),
             provider_event_type: event_type(&resp_code),
             links: trade_id.clone().zip(order_id.clone()).into_iter().collect(),
             occurred_at: at,
@@ -170,7 +192,10 @@ impl<'a> Claims<'a> {
             trade_id,
             ..Reading::default()
         };
-        match self.money() {
+        if code == Code::Unmapped && nothing {
+            reading.links.clear();
+        }
+        match money {
             Ok(amount) => {
                 reading.amount = Some(amount);
                 self.state(&mut reading, code, Some(amount));

@@ -53,6 +53,7 @@ impl TwoCTwoP {
         let rules = Rules {
             merchant_id: settings.merchant_id.clone(),
             utc_offset_minutes: settings.utc_offset_minutes,
+            capture: settings.capture,
         };
         Ok(Self {
             account: account.name.clone(),

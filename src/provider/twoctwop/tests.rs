@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::{AccountState, KeyMaterial, Scheme};
+use crate::config::{AccountState, Capture, KeyMaterial, Scheme};
 use crate::event::{FactKind, Identity};
 use crate::time::Timestamp;
 
@@ -31,6 +31,7 @@ fn settings(secret: &str) -> TwoCTwoPAccount {
             bytes,
         }),
         utc_offset_minutes: 420,
+        capture: Capture::Auto,
     }
 }
 
@@ -99,6 +100,52 @@ fn a_payment_is_read_whether_its_amount_is_quoted_or_not() {
             *reading
         );
     }
+}
+
+#[test]
+fn success_over_nothing_is_no_payment() {
+    for code in ["0000", "4110"] {
+        for amount in [json!("0.00000"), json!(0)] {
+            let reading = verified(&claims(code, &amount)).reading;
+            assert_eq!(
+                (&*reading.kind, reading.facts.len(), reading.links.len()),
+                (&*format!("other.{code}"), 0, 0)
+            );
+            assert_eq!(reading.order_id.as_deref(), Some("ORDER-1"));
+        }
+    }
+}
+
+#[test]
+fn approval_is_an_authorisation_where_captures_are_manual() {
+    let settings = TwoCTwoPAccount {
+        capture: Capture::Manual,
+        ..settings(SECRET)
+    };
+    let scheme = TwoCTwoP::new(&account(&settings), &settings).unwrap();
+    let says = |code: &str, amount: &str| {
+        let text = claims(code, &json!(amount)).to_string();
+        let reading = scheme.verify(&signed(&text)).unwrap().reading;
+        let facts: Vec<_> = reading
+            .facts
+            .iter()
+            .map(|fact| (fact.kind, fact.amount))
+            .collect();
+        (reading.kind, facts)
+    };
+    assert_eq!(
+        says("0000", "230.87"),
+        (
+            "payment.processing".to_owned(),
+            vec![(FactKind::PaymentProcessing, None)]
+        )
+    );
+    let (kind, facts) = says("4110", "100.00");
+    assert_eq!(
+        (&*kind, facts[0].0),
+        ("payment.succeeded", FactKind::PaymentSucceeded)
+    );
+    assert_eq!(facts[0].1.unwrap().minor, 10000);
 }
 
 #[test]
@@ -278,6 +325,7 @@ fn an_account_needs_a_merchant_and_a_secret() {
         merchant_id: String::new(),
         secret_key: None,
         utc_offset_minutes: 420,
+        capture: Capture::Auto,
     };
     assert_eq!(TwoCTwoP::new(&account(&bad), &bad).unwrap_err().len(), 2);
     assert_eq!(

@@ -48,8 +48,13 @@ pub(super) fn read(scope: &Scope, content: &[u8]) -> Result<Reading, String> {
     reading.occurred_at = time_of(&content, "time_end", "%Y%m%d%H%M%S");
     match text_of(&content, "result_code") {
         Some("FAIL") => Ok(failed(scope, &content, reading)),
-        // Contracts and other notices share the scheme; only a payment has a total.
-        Some("SUCCESS") if v2::succeeded(&content) && content.contains_key("total_fee") => {
+        // Contracts and other notices share the scheme; only a payment has a total. A deduction under a contract also
+        // says how the trade stands: it may be accepted only.
+        Some("SUCCESS")
+            if v2::succeeded(&content)
+                && content.contains_key("total_fee")
+                && text_of(&content, "trade_state").is_none_or(|state| state == "SUCCESS") =>
+        {
             paid(scope, &content, reading)
         }
         _ => Ok(reading),

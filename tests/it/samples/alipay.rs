@@ -255,8 +255,55 @@ fn hostile() -> Vec<Case> {
     ]
 }
 
+/// Money of the payer that is frozen, and released: no payment.
+fn frozen() -> Vec<Case> {
+    let operation = |name, title, minutes, notify, (notify_type, kind, amount): (&str, &str, &str)| {
+        let case = case(
+            name,
+            title,
+            minutes,
+            notify,
+            &[
+                ("auth_no", "2026030210002001000000001006"),
+                ("out_order_no", "CN-1006"),
+                ("out_request_no", "CN-1006-1"),
+                ("operation_id", "20260302000000000006"),
+                ("operation_type", kind),
+                ("status", "SUCCESS"),
+                ("amount", amount),
+                ("total_freeze_amount", "500.00"),
+                ("total_pay_amount", "0.00"),
+                ("rest_amount", "500.00"),
+                ("gmt_trans", "2026-03-02 10:59:00"),
+            ],
+        );
+        let body = String::from_utf8(case.request.body.to_vec()).unwrap();
+        case.body(body.replace(
+            "notify_type=trade_status_sync",
+            &format!("notify_type={notify_type}"),
+        ))
+    };
+    vec![
+        operation(
+            "12-frozen",
+            "500.00 of the payer's money are frozen for CN-1006: not paid",
+            60,
+            11,
+            ("fund_auth_freeze", "FREEZE", "500.00"),
+        ),
+        operation(
+            "13-released",
+            "200.00 of it are released",
+            61,
+            12,
+            ("fund_auth_unfreeze", "UNFREEZE", "200.00"),
+        ),
+    ]
+}
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = story();
     cases.extend(hostile());
+    cases.extend(frozen());
     cases
 }

@@ -27,7 +27,64 @@ fn payment(kind: &str, status: &str, (order, payment): (&str, &str), value: &str
 
 const P5001: (&str, &str) = ("GL-5001", "202603021940108001001880000000001");
 
+/// A capture of `payment`.
+fn capture(status: &str, payment: &str, capture: &str, value: &str) -> Value {
+    let code = if status == "S" { "SUCCESS" } else { "PROCESS_FAIL" };
+    json!({ "notifyType": "CAPTURE_RESULT",
+            "result": { "resultCode": code, "resultStatus": status, "resultMessage": "words" },
+            "captureRequestId": format!("{capture}-request"), "captureId": capture, "paymentId": payment,
+            "captureAmount": { "currency": "SGD", "value": value }, "captureTime": "2026-03-02T10:20:00+08:00" })
+}
+
+/// A payment that is authorised first and captured by hand, and one that is captured at once.
+fn captures() -> Vec<Case> {
+    const P5004: (&str, &str) = ("GL-5004", "202603021940108001001880000000004");
+    let authorised = payment("PAYMENT_RESULT", "S", P5004, "9900");
+    vec![
+        case(
+            "08-authorised",
+            "99.00 SGD are authorised for GL-5004: not paid yet",
+            20,
+            &authorised,
+        )
+        .to("manual"),
+        case(
+            "09-capture-failed",
+            "their capture fails: nothing was taken, and a human is called",
+            21,
+            &capture("F", P5004.1, "202603021940108001001880000000801", "9900"),
+        )
+        .to("manual"),
+        case(
+            "10-captured-in-part",
+            "60.00 SGD of GL-5004 are captured",
+            22,
+            &capture("S", P5004.1, "202603021940108001001880000000802", "6000"),
+        )
+        .to("manual"),
+        case(
+            "11-captured-the-rest",
+            "the other 39.00 SGD are captured: 99.00 SGD in all",
+            23,
+            &capture("S", P5004.1, "202603021940108001001880000000803", "3900"),
+        )
+        .to("manual"),
+        case(
+            "12-captured-at-once",
+            "the capture of GL-5001, which was paid when it was authorised",
+            24,
+            &capture("S", P5001.1, "202603021940108001001880000000804", "2599"),
+        ),
+    ]
+}
+
 pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = story();
+    cases.extend(captures());
+    cases
+}
+
+fn story() -> Vec<Case> {
     let paid = payment("PAYMENT_RESULT", "S", P5001, "2599");
     vec![
         case("01-paid", "GL-5001 is paid, 25.99 SGD", 0, &paid),

@@ -62,6 +62,12 @@ impl Case {
         self
     }
 
+    /// Sent to another account than the usual one.
+    pub(crate) fn to(mut self, account: &str) -> Self {
+        self.request.path = format!("/notify/{}/{account}", self.provider);
+        self
+    }
+
     /// Signed by nobody who has the key.
     pub(crate) fn forged(mut self) -> Self {
         self.genuine = false;

@@ -33,8 +33,10 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("provider-samples")
 }
 
-fn account(provider: ProviderName) -> &'static Registered {
-    REGISTRY.get(provider, "demo").unwrap()
+/// The account that a request's path names.
+fn account(provider: ProviderName, path: &str) -> &'static Registered {
+    let name = path.rsplit('/').next().unwrap();
+    REGISTRY.get(provider, name).unwrap()
 }
 
 fn blessing() -> bool {
@@ -48,7 +50,7 @@ fn blessing() -> bool {
 
 /// What the code makes of `notification` now.
 fn observed(title: &str, provider: ProviderName, sent: Timestamp, notification: &Notification) -> Expected {
-    let account = account(provider);
+    let account = account(provider, &notification.path);
     let result = account.judge(notification);
     let verdict = result
         .as_ref()
@@ -172,7 +174,7 @@ fn a_resent_sample_is_the_same_event_with_the_same_content() {
     for provider in ProviderName::ALL {
         let fingerprint = |case: &str| {
             let sample = samples::find(provider, case).unwrap().unwrap();
-            account(provider)
+            account(provider, &sample.request.path)
                 .judge(&sample.as_recorded())
                 .unwrap()
                 .fingerprint
@@ -189,7 +191,7 @@ fn a_sample_signed_for_now_says_what_it_said() {
     let now = Timestamp::parse_rfc3339("2027-01-02T03:04:05.678901Z").unwrap();
     for sample in all() {
         let notification = sample.sent_now(now).unwrap();
-        let judged = Judgement::of(&account(sample.provider).judge(&notification));
+        let judged = Judgement::of(&account(sample.provider, &sample.request.path).judge(&notification));
         let expected = &sample.expected;
         assert_eq!(
             judged.reason.map(|reason| reason.to_string()),
@@ -222,7 +224,7 @@ fn no_changed_byte_of_a_body_passes() {
                 body: changed.into(),
                 ..sample.as_recorded()
             };
-            let judged = account(sample.provider).judge(&notification);
+            let judged = account(sample.provider, &sample.request.path).judge(&notification);
             assert!(judged.is_err(), "{} with byte {at} changed", name(&sample));
         }
         for body in [body.slice(1..), body.slice(..body.len() - 1), Bytes::new()] {
@@ -231,7 +233,9 @@ fn no_changed_byte_of_a_body_passes() {
                 ..sample.as_recorded()
             };
             assert!(
-                account(sample.provider).judge(&notification).is_err(),
+                account(sample.provider, &sample.request.path)
+                    .judge(&notification)
+                    .is_err(),
                 "{} cut",
                 name(&sample)
             );
@@ -248,7 +252,7 @@ fn no_signed_header_can_be_missing_doubled_or_changed() {
             let refused = |change: &dyn Fn(&mut Notification), what: &str| {
                 let mut notification = sample.as_recorded();
                 change(&mut notification);
-                let judged = account(sample.provider).judge(&notification);
+                let judged = account(sample.provider, &sample.request.path).judge(&notification);
                 assert!(judged.is_err(), "{} with {header} {what}", name(&sample));
             };
             let value = sample.request.headers[header].clone();
@@ -271,7 +275,7 @@ fn moved_by_a_day_and_two_hours_no_signed_time_passes() {
                 received_at,
                 ..sample.as_recorded()
             };
-            let judged = account(sample.provider).judge(&notification);
+            let judged = account(sample.provider, &sample.request.path).judge(&notification);
             assert_eq!(
                 judged.is_ok(),
                 timeless(&sample),

@@ -110,10 +110,32 @@ pub(crate) fn cases() -> Vec<Case> {
             "status": "needs_response"
         })),
         event("14-live-mode", "genuine, but a live event at an account for test mode: kept, not applied", 20, 14, succeeded, &paid),
+        event("15-authorised", "35.00 USD are authorised for INT-3007 and can be captured: not paid yet", 21, 15,
+              "payment_intent.amount_capturable_updated", &authorised_intent()),
+        event("16-charge-not-captured", "the charge of INT-3007, not captured", 21, 16, "charge.succeeded", &json!({
+            "id": "ch_sample3007", "object": "charge", "amount": 3500, "amount_captured": 0, "amount_refunded": 0,
+            "captured": false, "created": 1_772_416_790, "currency": "usd", "metadata": {}, "paid": true,
+            "payment_intent": "pi_sample3007", "status": "succeeded"
+        })),
+        event("17-session-not-captured", "the checkout of INT-3007 is completed, not captured", 21, 17,
+              "checkout.session.completed", &json!({
+            "id": "cs_test_sample3007", "object": "checkout.session", "amount_total": 3500,
+            "client_reference_id": "INT-3007", "currency": "usd", "metadata": {}, "mode": "payment",
+            "payment_intent": "pi_sample3007", "payment_status": "unpaid", "status": "complete"
+        })),
     ]
     .into_iter()
     .map(live_mode)
     .collect()
+}
+
+fn authorised_intent() -> Value {
+    let mut authorised = intent("pi_sample3007", "INT-3007", 3500, "usd");
+    authorised["amount_received"] = json!(0);
+    authorised["amount_capturable"] = json!(3500);
+    authorised["capture_method"] = json!("manual");
+    authorised["status"] = json!("requires_capture");
+    authorised
 }
 
 /// The one case whose event is a live one.

@@ -100,5 +100,16 @@ pub(crate) fn cases() -> Vec<Case> {
                 ("0000", "\u{1b}[2J<b>'; drop table orders;-- 测试\u{0}\u{202e}"),
             )),
         ),
+        case(
+            "10-card-stored",
+            "a card is stored without a payment: a success over 0.00",
+            65,
+            signed(&claims(
+                "JT01",
+                ("TH-4005", "2868806"),
+                &json!("0.00000"),
+                success,
+            )),
+        ),
     ]
 }

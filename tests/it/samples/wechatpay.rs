@@ -315,6 +315,43 @@ fn others() -> Vec<Case> {
     ]
 }
 
+/// What is agreed to, or accepted, and not paid.
+fn unpaid() -> Vec<Case> {
+    let accepted: Vec<_> = V2_PAID
+        .iter()
+        .map(|(name, value)| match *name {
+            "transaction_id" => (*name, "4200002001202603020000000011"),
+            "out_trade_no" => (*name, "WX-2011"),
+            _ => (*name, *value),
+        })
+        .chain([("trade_state", "ACCEPT"), ("contract_id", "202603020000000011")])
+        .collect();
+    vec![
+        v3(
+            "16-score-confirmed",
+            "the payer agrees to a service order of up to 200.00 CNY, WX-2010: not paid",
+            17,
+            12,
+            "PAYSCORE.USER_CONFIRM",
+            &json!({
+                "appid": "wx0000000000000001", "mchid": "1900000001", "service_id": "500001",
+                "out_order_no": "WX-2010", "order_id": "15646546545165651651", "openid": "oSampleOpenId0000000000000001",
+                "state": "DOING", "state_description": "USER_CONFIRM", "total_amount": 0,
+                "risk_fund": { "name": "ESTIMATE_ORDER_COST", "amount": 20000 }, "need_collection": true
+            }),
+        ),
+        v2(
+            "17-v2-deduction-accepted",
+            "a deduction of 33.00 CNY for WX-2011 is accepted: not paid yet; legacy XML",
+            18,
+            v2_payment(&accepted, Method::HmacSha256, V2_KEY),
+        ),
+    ]
+}
+
 pub(crate) fn cases() -> Vec<Case> {
-    [story(), hostile(), others()].into_iter().flatten().collect()
+    [story(), hostile(), others(), unpaid()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

@@ -16,6 +16,7 @@ fn world(first: &str, amount: i64) -> Vec<Input> {
         "wechatpay v2" => wechatpay_v2(a),
         "stripe" => stripe(a),
         "2c2p" => twoctwop(a),
+        "antom captures" => antom_captures(),
         _ => antom(a),
     }
 }
@@ -244,6 +245,20 @@ fn disputed(first: &str) -> Vec<Input> {
         .collect()
 }
 
+/// A payment that is authorised, and captured in parts of 100 in all.
+fn antom_captures() -> Vec<Input> {
+    let failed = Fact::of_capture(FactKind::CaptureFailed, "T1", "C0", "capture_failed");
+    vec![
+        event("an-authorised", "antom", Some(O), vec![processing("T1", 100)]),
+        event("an-capture-failed", "antom", None, vec![failed]),
+        event("an-capture-1", "antom", None, vec![captured("T1", "C1", cny(60))]),
+        event("an-capture-2", "antom", None, vec![captured("T1", "C2", cny(40))]),
+        event("an-refund-1", "antom", None, vec![refunded("T1", "R1", cny(30))]),
+        // The account was said to capture at once before.
+        event("an-paid", "antom", Some(O), vec![paid("T1", cny(100))]),
+    ]
+}
+
 fn events() -> impl Strategy<Value = Vec<Input>> {
     let providers = prop::sample::select(vec![
         "alipay",
@@ -252,11 +267,12 @@ fn events() -> impl Strategy<Value = Vec<Input>> {
         "stripe",
         "2c2p",
         "antom",
+        "antom captures",
     ]);
     // One in three of what else there is, of each kind at will: nothing, a little, or much of it.
     let more = prop::collection::vec(0..3_u8, 23);
     (providers, any::<[bool; 16]>(), more).prop_map(|(world_of, keep, more)| {
-        let first = world_of.trim_end_matches(" v2");
+        let first = world_of.split(' ').next().unwrap_or_default();
         let mut events: Vec<Input> = world(world_of, 100)
             .into_iter()
             .zip(keep)

@@ -76,6 +76,23 @@ fn b06_a_serial_that_is_not_held_is_said_so() {
 }
 
 #[test]
+fn white_space_around_a_header_value_is_no_part_of_it() {
+    for name in [
+        "wechatpay-timestamp",
+        "wechatpay-nonce",
+        "wechatpay-serial",
+        "wechatpay-signature",
+    ] {
+        let mut padded = paid();
+        let value = format!(" \t{}\t ", padded.header(name).unwrap());
+        padded
+            .headers
+            .insert(name, HeaderValue::from_str(&value).unwrap());
+        assert!(verify(&padded).is_ok(), "{name}");
+    }
+}
+
+#[test]
 fn b18_every_header_comes_exactly_once() {
     for name in [
         "wechatpay-timestamp",
