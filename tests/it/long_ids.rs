@@ -47,12 +47,12 @@ on_both_stores! {
                 ),
                 ..Setup::default()
             });
-            let mut config = std::fs::read_to_string(daemon.config()).unwrap();
-            config.push_str(&format!(
+            let config = std::fs::read_to_string(daemon.config()).unwrap();
+            let account = format!(
                 "\n[[accounts]]\nprovider = \"stripe\"\nname = \"long\"\nmerchant = \"{merchant}\"\n\
                  signing_secrets = [\"{SECRET}\"]\n"
-            ));
-            std::fs::write(daemon.config(), config).unwrap();
+            );
+            std::fs::write(daemon.config(), config + &account).unwrap();
             daemon.start().await;
             let client = reqwest::Client::new();
             let notify = daemon.notify_url("/notify/stripe/long");
