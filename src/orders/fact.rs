@@ -144,6 +144,7 @@ pub fn moves_money(kind: FactKind) -> bool {
         kind,
         FactKind::RefundSucceeded
             | FactKind::RefundedTotal
+            | FactKind::RefundedOrReleasedTotal
             | FactKind::DisputeLost
             | FactKind::DisputeFundsWithdrawn
             | FactKind::DisputeFundsReinstated

@@ -5,6 +5,7 @@
 //! in `apply`.
 
 use super::fact::{Known, OrderFacts, TradeFacts, moves_money};
+use super::ledger::reversals;
 use super::status::{Judgement, TradeJudgement, TradeStatus};
 use crate::event::{AttentionCode, FactKind, Money};
 
@@ -140,15 +141,20 @@ fn excess(about: &About<'_, '_>, of_trade: &TradeJudgement, paid: Money) -> Opti
 
 fn refunds(about: &About<'_, '_>) -> Vec<Need> {
     let trade = about.0;
+    let reversals = reversals(trade);
     let reversed = about
         .each(FactKind::RefundFailed)
-        .filter(|(id, _)| trade.about(FactKind::RefundSucceeded, id).is_some())
+        .filter(move |(id, _)| reversals.contains_key(id))
         .map(|(id, known)| {
+            let had = match trade.about(FactKind::RefundSucceeded, id) {
+                Some(_) => "had succeeded",
+                None => "had been counted as refunded",
+            };
             about.need(
                 AttentionCode::RefundReversed,
                 id,
                 format!(
-                    "refund {id} of {} had succeeded and failed after all{}: the money came back and the payer \
+                    "refund {id} of {} {had} and failed after all{}: the money came back and the payer \
                      has not got it",
                     about.name(),
                     because(known)

@@ -3,4 +3,6 @@
 pub(crate) mod cast;
 mod commute;
 mod providers;
+mod stripe;
+mod stripe_model;
 mod written;
