@@ -141,8 +141,8 @@ impl Payment {
             clock: 1_795_925_000,
             events: Vec::new(),
         };
-        payment.tell("charge.succeeded", payment.charge());
-        payment.tell("payment_intent.amount_capturable_updated", payment.intent());
+        payment.tell("charge.succeeded", &payment.charge());
+        payment.tell("payment_intent.amount_capturable_updated", &payment.intent());
         payment
     }
 
@@ -158,10 +158,10 @@ impl Payment {
             Step::Capture { percent, last } => self.capture(percent, last),
             Step::Increment if self.captured == 0 && !self.is_canceled => {
                 self.amount += 700;
-                self.tell("payment_intent.amount_capturable_updated", self.intent());
+                self.tell("payment_intent.amount_capturable_updated", &self.intent());
             }
             Step::Refund { percent, pending } => {
-                self.refund((self.captured * percent / 100).min(left), pending)
+                self.refund((self.captured * percent / 100).min(left), pending);
             }
             Step::RefundTheRest if self.amount - self.captured <= left => {
                 self.refund(self.amount - self.captured, false);
@@ -227,11 +227,11 @@ impl Payment {
         } else {
             "charge.updated"
         };
-        self.tell(kind, self.charge());
+        self.tell(kind, &self.charge());
         if self.is_final {
-            self.tell("payment_intent.succeeded", self.intent());
+            self.tell("payment_intent.succeeded", &self.intent());
         } else {
-            self.tell("payment_intent.amount_capturable_updated", self.intent());
+            self.tell("payment_intent.amount_capturable_updated", &self.intent());
         }
     }
 
@@ -282,12 +282,12 @@ impl Payment {
         (refund.status, refund.came_back) = (status, came_back);
         let object = refund.object(&self.o);
         if self.generation.tells_each_refund() {
-            self.tell("refund.updated", object.clone());
+            self.tell("refund.updated", &object);
             if status == "failed" {
-                self.tell("refund.failed", object.clone());
+                self.tell("refund.failed", &object);
             }
         }
-        self.tell("charge.refund.updated", object);
+        self.tell("charge.refund.updated", &object);
     }
 
     fn cancel(&mut self, expired: bool) {
@@ -295,15 +295,15 @@ impl Payment {
         if self.generation.releases_are_refunds() {
             self.release(self.amount, expired.then_some("expired_uncaptured_charge"));
         }
-        self.tell("charge.expired", self.charge());
-        self.tell("payment_intent.canceled", self.intent());
+        self.tell("charge.expired", &self.charge());
+        self.tell("payment_intent.canceled", &self.intent());
     }
 
     fn tell_of_new_refund(&mut self) {
-        self.tell("charge.refunded", self.charge());
+        self.tell("charge.refunded", &self.charge());
         let object = self.refunds.last().map(|refund| refund.object(&self.o)).unwrap();
         if self.generation.tells_each_refund() {
-            self.tell("refund.created", object);
+            self.tell("refund.created", &object);
         }
     }
 
@@ -355,7 +355,7 @@ impl Payment {
                 "latest_charge": format!("ch_{}", self.o), "metadata": { "order_id": self.o } })
     }
 
-    fn tell(&mut self, kind: &str, object: Value) {
+    fn tell(&mut self, kind: &str, object: &Value) {
         let event = json!({
             "id": format!("evt_{}_{}", self.o, self.events.len()), "object": "event", "livemode": false,
             "api_version": self.generation.version(), "created": self.clock, "type": kind,
