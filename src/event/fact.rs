@@ -27,6 +27,10 @@ pub enum FactKind {
     RefundSucceeded,
     /// The trade's refunds so far, cumulative.
     RefundedTotal,
+    /// The trade's refunds so far, cumulative, with the release of its authorisation where there was one.
+    RefundedOrReleasedTotal,
+    /// What was authorised, never taken, and released as if it were a refund.
+    AuthorisationReleased,
     /// A refund is stuck and needs the merchant; not final.
     RefundAbnormal,
     /// A refund failed for good.
@@ -51,7 +55,7 @@ pub enum FactKind {
 
 impl FactKind {
     /// Every kind with its stored text.
-    pub const ALL: [(Self, &'static str); 19] = [
+    pub const ALL: [(Self, &'static str); 21] = [
         (Self::PaymentProcessing, "payment_processing"),
         (Self::PaymentFailed, "payment_failed"),
         (Self::PaymentSucceeded, "payment_succeeded"),
@@ -61,6 +65,8 @@ impl FactKind {
         (Self::OrderRegistered, "order_registered"),
         (Self::RefundSucceeded, "refund_succeeded"),
         (Self::RefundedTotal, "refunded_total"),
+        (Self::RefundedOrReleasedTotal, "refunded_or_released_total"),
+        (Self::AuthorisationReleased, "authorisation_released"),
         (Self::RefundAbnormal, "refund_abnormal"),
         (Self::RefundFailed, "refund_failed"),
         (Self::TradeFinished, "trade_finished"),
@@ -119,7 +125,7 @@ pub struct Fact {
 
 impl Fact {
     /// A fact about a trade, keyed `{trade_id}:{what}`: `paid`, `closed`, `finished`, `processing`,
-    /// `failed:{attempt}`, `refunded_total:{minor}`.
+    /// `failed:{attempt}`, `refunded_total:{minor}`, `refunded_or_released_total:{minor}`, `released:{minor}`.
     pub fn of_trade(kind: FactKind, trade_id: &str, what: &str) -> Self {
         Self {
             trade_id: Some(trade_id.to_owned()),

@@ -169,6 +169,7 @@ pub fn moves_money(kind: FactKind) -> bool {
         kind,
         FactKind::RefundSucceeded
             | FactKind::RefundedTotal
+            | FactKind::RefundedOrReleasedTotal
             | FactKind::DisputeLost
             | FactKind::DisputeFundsWithdrawn
             | FactKind::DisputeFundsReinstated

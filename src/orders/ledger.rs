@@ -4,23 +4,31 @@
 //! booked as the *growth* of the trade's refunded total, whichever view showed it first; the second view books
 //! nothing. Which source an entry is booked under depends on arrival; the sums do not.
 //!
+//! Refunded is what was taken and went back. So refunds count once the payment is known, and what was authorised
+//! and never taken is no refund: where a provider writes a refund for its release, one refund of exactly that
+//! amount is the release. Which of several equal ones does not matter to the sum.
+//!
+//! A provider may count a refund in its total while it is pending. If that one fails, the total had it: a failed
+//! refund that fits into the largest total counts as refunded and as reversed. Were it in no total after all, both
+//! are higher by its amount, and the difference is right.
+//!
 //! The reports of one dispute may differ in amount, and an entry once posted stays. So a dispute is booked at the
 //! largest amount that a report of it gives, by its growth: the one sum that every order of arrival can reach.
-//! Reports that differ also raise attention. Nothing is booked before the payment is known, whose currency is the
-//! trade's; see [`TradeFacts::currency`].
+//! Reports that differ also raise attention. Neither is booked before the payment
+//! is known, whose currency is the trade's; see [`TradeFacts::currency`].
 //!
 //! | entry_type | booked when | source |
 //! |---|---|---|
 //! | `payment` + | the payment is known, or max(the whole, sum of captures) grows | trade id, or capture id |
 //! | `refund` − | max(largest total, sum of distinct refunds) grows | refund id, or `{trade_id}@{total}` |
-//! | `refund_reversal` + | success and failure of one refund are both known | refund id |
+//! | `refund_reversal` + | one refund is known to have failed after it succeeded or was in a total | refund id |
 //! | `dispute` − | max(funds withdrawn, the dispute lost) grows | dispute id, then `{dispute_id}@{amount}` |
 //! | `dispute_reversal` + | max(funds reinstated, withdrawn and won) grows | dispute id, then `{dispute_id}@{amount}` |
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fact::{Known, TradeFacts};
-use crate::event::{Currency, FactKind};
+use crate::event::{Currency, Fact, FactKind};
 
 /// A kind of movement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -167,42 +175,79 @@ fn payment_growth<'a>(trade: &'a TradeFacts<'_>, booked: &[Entry]) -> Vec<(&'a s
     growth
 }
 
+/// None before the payment is known: nothing goes back that was not taken.
 fn refund_facts<'a>(trade: &'a TradeFacts<'_>) -> impl Iterator<Item = Known<'a>> {
-    trade.facts.iter().copied().filter(|known| {
-        matches!(
-            known.fact.kind,
-            FactKind::RefundSucceeded | FactKind::RefundedTotal
-        ) && trade.believes(known.fact)
+    let is_paid = trade.payment().is_some();
+    trade.facts.iter().copied().filter(move |known| {
+        is_paid
+            && matches!(
+                known.fact.kind,
+                FactKind::RefundSucceeded
+                    | FactKind::RefundedTotal
+                    | FactKind::RefundedOrReleasedTotal
+                    | FactKind::RefundFailed
+            )
+            && trade.believes(known.fact)
     })
 }
 
-/// max(largest cumulative total, sum of distinct refunds) over `facts`.
+/// What was authorised, never taken, and released by a refund: the least that was reported.
+fn released(trade: &TradeFacts<'_>) -> i64 {
+    trade
+        .of(FactKind::AuthorisationReleased)
+        .filter_map(|known| trade.minor(known.fact))
+        .min()
+        .unwrap_or_default()
+}
+
+/// A cumulative total without what was released; `None` for other facts.
+fn total_of(trade: &TradeFacts<'_>, fact: &Fact) -> Option<i64> {
+    let total = trade.minor(fact)?;
+    match fact.kind {
+        FactKind::RefundedTotal => Some(total),
+        FactKind::RefundedOrReleasedTotal => Some(total.saturating_sub(released(trade)).max(0)),
+        _ => None,
+    }
+}
+
+/// Whether `fact` says that a refund failed which the largest total has in it.
+fn fails_from(trade: &TradeFacts<'_>, fact: &Fact, largest: i64) -> bool {
+    fact.kind == FactKind::RefundFailed && trade.minor(fact).is_some_and(|minor| minor <= largest)
+}
+
+/// Whether `fact` is the refund that stands for the release of the trade's authorisation, or one like it.
+pub fn may_be_release(trade: &TradeFacts<'_>, fact: &Fact) -> bool {
+    let released = released(trade);
+    fact.kind == FactKind::RefundSucceeded && released > 0 && trade.minor(fact) == Some(released)
+}
+
+/// max(largest cumulative total, sum of distinct refunds) over `facts`, without what was released.
 fn refunded_by(trade: &TradeFacts<'_>, facts: &[Known<'_>]) -> i64 {
-    let mut largest = 0;
+    let totals = facts.iter().filter_map(|known| total_of(trade, known.fact));
+    let largest = totals.max().unwrap_or_default();
     let mut each: BTreeMap<&str, i64> = BTreeMap::new();
     for known in facts {
-        let Some(minor) = trade.minor(known.fact) else {
-            continue;
-        };
-        match (known.fact.kind, known.fact.refund_id.as_deref()) {
-            (FactKind::RefundSucceeded, Some(id)) => {
-                each.entry(id).or_insert(minor);
-            }
-            _ => largest = largest.max(minor),
+        let counts = known.fact.kind == FactKind::RefundSucceeded || fails_from(trade, known.fact, largest);
+        if let (true, Some(id), Some(minor)) = (counts, &known.fact.refund_id, trade.minor(known.fact)) {
+            each.entry(id).or_insert(minor);
         }
     }
-    each.into_values().fold(0, i64::saturating_add).max(largest)
+    let failed = |id: &str| trade.about(FactKind::RefundFailed, id).is_some();
+    let released = released(trade);
+    let release = each.iter().any(|(id, minor)| *minor == released && !failed(id));
+    let sum = each
+        .values()
+        .fold(0, |sum: i64, minor| sum.saturating_add(*minor));
+    sum.saturating_sub(if release { released } else { 0 })
+        .max(largest)
 }
 
 /// What the refunded total has grown beyond what is booked, by source. Facts already booked come first, then
 /// the others in sequence: each is booked for as much as it raises the total.
 fn refund_growth(trade: &TradeFacts<'_>, booked: &[Entry]) -> Vec<(String, i64)> {
-    let source = |known: &Known<'_>| {
-        if let (FactKind::RefundSucceeded, Some(id)) = (known.fact.kind, &known.fact.refund_id) {
-            return id.clone();
-        }
-        let total = trade.minor(known.fact).unwrap_or_default();
-        format!("{}@{total}", trade.trade_id)
+    let source = |known: &Known<'_>| match (total_of(trade, known.fact), &known.fact.refund_id) {
+        (None, Some(id)) => id.clone(),
+        (total, _) => format!("{}@{}", trade.trade_id, total.unwrap_or_default()),
     };
     let mut posted = booked
         .iter()
@@ -222,14 +267,21 @@ fn refund_growth(trade: &TradeFacts<'_>, booked: &[Entry]) -> Vec<(String, i64)>
     growth
 }
 
-/// Refunds of which both success and failure are known, with their amounts.
-fn reversals<'a>(trade: &'a TradeFacts<'_>) -> BTreeMap<&'a str, i64> {
-    trade
-        .of(FactKind::RefundSucceeded)
+/// Refunds that failed after they had succeeded, or had been in a total, with their amounts.
+pub fn reversals<'a>(trade: &'a TradeFacts<'_>) -> BTreeMap<&'a str, i64> {
+    let facts: Vec<_> = refund_facts(trade).collect();
+    let totals = facts.iter().filter_map(|known| total_of(trade, known.fact));
+    let largest = totals.max().unwrap_or_default();
+    facts
+        .iter()
+        .filter(|known| known.fact.kind == FactKind::RefundFailed)
         .filter_map(|known| {
             let id = known.fact.refund_id.as_deref()?;
-            trade.about(FactKind::RefundFailed, id)?;
-            Some((id, trade.minor(known.fact)?))
+            match trade.about(FactKind::RefundSucceeded, id) {
+                Some(succeeded) => Some((id, trade.minor(succeeded.fact)?)),
+                None if fails_from(trade, known.fact, largest) => Some((id, trade.minor(known.fact)?)),
+                None => None,
+            }
         })
         .fold(BTreeMap::new(), |mut each, (id, minor)| {
             each.entry(id).or_insert(minor);

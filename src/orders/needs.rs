@@ -5,7 +5,7 @@
 //! in `apply`.
 
 use super::fact::{Known, OrderFacts, TradeFacts, moves_money};
-use super::ledger::won;
+use super::ledger::{reversals, won};
 use super::paid_twice::{account_of, paid_twice};
 use super::status::{Judgement, TradeJudgement, TradeStatus};
 use crate::event::{AttentionCode, FactKind, Money};
@@ -198,15 +198,20 @@ fn captures(about: &About<'_, '_>) -> Vec<Need> {
 
 fn refunds(about: &About<'_, '_>) -> Vec<Need> {
     let trade = about.0;
+    let reversals = reversals(trade);
     let reversed = about
         .each(FactKind::RefundFailed)
-        .filter(|(id, _)| trade.about(FactKind::RefundSucceeded, id).is_some())
+        .filter(move |(id, _)| reversals.contains_key(id))
         .map(|(id, known)| {
+            let had = match trade.about(FactKind::RefundSucceeded, id) {
+                Some(_) => "had succeeded",
+                None => "had been counted as refunded",
+            };
             about.need(
                 AttentionCode::RefundReversed,
                 id,
                 format!(
-                    "refund {id} of {} had succeeded and failed after all{}: the money came back and the payer \
+                    "refund {id} of {} {had} and failed after all{}: the money came back and the payer \
                      has not got it",
                     about.name(),
                     because(known)

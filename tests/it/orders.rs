@@ -4,4 +4,6 @@ mod accounts;
 pub(crate) mod cast;
 mod commute;
 mod providers;
+mod stripe;
+mod stripe_model;
 mod written;

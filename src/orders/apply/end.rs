@@ -6,11 +6,11 @@ use super::settle::Change;
 use super::words::{Line, kinds, too_late};
 use super::{Applied, Outcome};
 use crate::event::{EventId, Fact, FactKind};
-use crate::orders::status::{Status, TradeStatus};
+use crate::orders::ledger::may_be_release;
+use crate::orders::status::Status;
 use crate::store::facts::FactKey;
 use crate::store::history::NewOutcome;
 use crate::store::orders::OrderKey;
-use crate::store::trades::TradeRow;
 
 /// How one order, or nothing, was concerned.
 pub(super) struct Part {
@@ -80,6 +80,18 @@ impl Book {
         }
     }
 
+    /// Whether a refund is not booked for another reason than that it is booked already: its payment is not known
+    /// yet, or it is the release of what was never taken.
+    fn waits_or_is_release(&self, order: &OrderKey, fact: &Fact) -> bool {
+        self.with_facts(order, |facts| {
+            facts
+                .trades
+                .iter()
+                .filter(|trade| Some(trade.trade_id) == fact.trade_id.as_deref())
+                .any(|trade| trade.payment().is_none() || may_be_release(trade, fact))
+        })
+    }
+
     /// How a new fact ended that changed nothing.
     pub(super) fn unmoved(&self, order: &OrderKey, fact: &Fact) -> Outcome {
         let keys = self.trades_of(order);
@@ -88,11 +100,6 @@ impl Book {
             .filter_map(|key| self.trades.get(key))
             .filter(|row| Some(&row.key.trade_id) == fact.trade_id.as_ref());
         let refunded = || trades.clone().map(|row| row.refunded).max();
-        // It is booked with its payment.
-        let unpaid = || {
-            let status = |row: &TradeRow| TradeStatus::from_text(&row.status);
-            !trades.clone().filter_map(status).any(TradeStatus::is_paid)
-        };
         match fact.kind {
             FactKind::PaymentProcessing
             | FactKind::PaymentFailed
@@ -101,14 +108,21 @@ impl Book {
             | FactKind::TradeFinished
             | FactKind::RefundAbnormal
             | FactKind::PaymentAccepted => Outcome::Stale,
-            FactKind::RefundSucceeded | FactKind::RefundedTotal if unpaid() => Outcome::Applied,
+            FactKind::RefundSucceeded | FactKind::RefundedTotal | FactKind::RefundedOrReleasedTotal
+                if self.waits_or_is_release(order, fact) =>
+            {
+                Outcome::Applied
+            }
             FactKind::RefundedTotal if fact.amount.map(|money| money.minor) < refunded() => Outcome::Stale,
-            FactKind::RefundSucceeded | FactKind::RefundedTotal => Outcome::AlreadyApplied,
+            FactKind::RefundSucceeded | FactKind::RefundedTotal | FactKind::RefundedOrReleasedTotal => {
+                Outcome::AlreadyApplied
+            }
             FactKind::PaymentSucceeded
             | FactKind::CaptureFailed
             | FactKind::OrderRegistered
             | FactKind::PaymentKept
             | FactKind::RefundFailed
+            | FactKind::AuthorisationReleased
             | FactKind::DisputeOpened
             | FactKind::DisputeWon
             | FactKind::DisputeLost

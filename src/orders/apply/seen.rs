@@ -29,6 +29,7 @@ pub(super) fn contradiction(known: &Recorded, fact: &Fact, trade: Option<&TradeR
             FactKind::OrderRegistered
                 | FactKind::RefundSucceeded
                 | FactKind::RefundedTotal
+                | FactKind::RefundFailed
                 | FactKind::DisputeOpened
                 | FactKind::DisputeWon
                 | FactKind::DisputeLost

@@ -8,7 +8,7 @@ use crate::provider::raw_json;
 
 impl Case<'_> {
     pub(super) fn dispute(&self, kind: FactKind, name: Option<&'static str>) -> Result<Said, String> {
-        let amount = self.money("amount", self.object.amount)?;
+        let amount = self.object.money("amount", self.object.amount)?;
         Ok(self.dispute_of(kind, name, amount))
     }
 
@@ -32,14 +32,14 @@ impl Case<'_> {
     /// own amount is then too much.
     pub(super) fn reinstated(&self) -> Result<Said, String> {
         let amount = match self.came_back() {
-            Some(units) => self.money("balance_transactions", Some(units))?,
+            Some(units) => self.object.money("balance_transactions", Some(units))?,
             None if raw_json::text(self.object.status).is_some_and(|status| status == "lost") => {
                 return Err(
                     "a lost dispute gave back what balance_transactions do not say in its currency"
                         .to_owned(),
                 );
             }
-            None => self.money("amount", self.object.amount)?,
+            None => self.object.money("amount", self.object.amount)?,
         };
         Ok(self.dispute_of(FactKind::DisputeFundsReinstated, None, amount))
     }

@@ -1,6 +1,6 @@
 //! What a snapshot event says (design section 4.1, Stripe mapping), from its stored content alone.
 //!
-//! Amounts come in Stripe's own minor units and leave in ISO 4217's. Nothing is fetched: thin events,
+//! What was taken and what of it went back is read beside this, in `charge`. Nothing is fetched: thin events,
 //! invoices and subscriptions are recorded and published, and move no order.
 
 use serde_json::value::RawValue;
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::payload::{Object, Payload};
 use super::scope::{Ours, Scope};
 use super::session::{self, Session};
-use crate::event::{Currency, Fact, FactKind, Identity, Money, Reading, text};
+use crate::event::{Fact, FactKind, Identity, Money, Reading, text};
 use crate::provider::raw_json::{self, Members};
 use crate::time::Timestamp;
 
@@ -92,6 +92,7 @@ fn understood(payload: &Payload<'_>, rules: &Rules) -> Result<Reading, String> {
         at: reading.occurred_at,
         attempt: &attempt,
         session,
+        releases_are_refunds: payload.releases_are_refunds(),
     };
     match case.says(event_type) {
         Ok(said) => {
@@ -107,7 +108,7 @@ fn understood(payload: &Payload<'_>, rules: &Rules) -> Result<Reading, String> {
 }
 
 /// Unix seconds in a snapshot, RFC 3339 text in a thin event.
-fn created(value: Option<&RawValue>) -> Option<Timestamp> {
+pub(super) fn created(value: Option<&RawValue>) -> Option<Timestamp> {
     match raw_json::integer(value) {
         Some(secs) => Some(Timestamp::from_secs(secs)),
         None => Timestamp::parse_rfc3339(&raw_json::text(value)?),
@@ -165,17 +166,20 @@ pub(super) struct Case<'a> {
     pub(super) at: Option<Timestamp>,
     attempt: &'a str,
     session: Session,
+    /// See [`Payload::releases_are_refunds`].
+    pub(super) releases_are_refunds: bool,
 }
 
 impl Case<'_> {
     /// The mapping itself. An error says which amount cannot be taken.
     fn says(&self, event_type: &str) -> Result<Said, String> {
         match event_type {
-            "payment_intent.succeeded" => self.paid("amount_received", self.object.amount_received),
+            "payment_intent.succeeded" => self.intent_paid(),
             "payment_intent.payment_failed" | "checkout.session.async_payment_failed" => Ok(self.failed()),
             "payment_intent.processing"
             | "payment_intent.amount_capturable_updated"
             | "payment_intent.partially_funded" => Ok(self.processing()),
+            "payment_intent.canceled" if self.was_captured_in_part() => self.intent_paid(),
             "payment_intent.canceled" => Ok(self.closed()),
             "checkout.session.completed" | "checkout.session.async_payment_succeeded" => self.session_paid(),
             "charge.succeeded" | "charge.captured" => self.charge_paid(),
@@ -192,13 +196,13 @@ impl Case<'_> {
         }
     }
 
-    fn about_trade(&self, kind: FactKind, what: &str) -> Option<Fact> {
+    pub(super) fn about_trade(&self, kind: FactKind, what: &str) -> Option<Fact> {
         self.trade
             .map(|trade| Fact::of_trade(kind, trade, what).happened(self.at))
     }
 
-    fn paid(&self, name: &str, units: Option<&RawValue>) -> Result<Said, String> {
-        let amount = Some(self.money(name, units)?);
+    pub(super) fn paid(&self, name: &str, units: Option<&RawValue>) -> Result<Said, String> {
+        let amount = Some(self.object.money(name, units)?);
         let fact = self
             .about_trade(FactKind::PaymentSucceeded, "paid")
             .map(|fact| fact.with_amount(amount));
@@ -263,100 +267,5 @@ impl Case<'_> {
             kind: None,
             ..self.paid("amount_total", self.object.amount_total)?
         })
-    }
-
-    /// With a payment intent the intent's own event says it; an uncaptured charge is a promise only.
-    fn charge_paid(&self) -> Result<Said, String> {
-        if self.object.payment_intent().is_some() || raw_json::boolean(self.object.captured) != Some(true) {
-            return Ok(Said::default());
-        }
-        self.paid("amount_captured", self.captured())
-    }
-
-    /// `amount_captured`; charges of very old API versions have `amount` only.
-    fn captured(&self) -> Option<&RawValue> {
-        self.object.amount_captured.or(self.object.amount)
-    }
-
-    /// Cumulative, and a release of what was never captured is counted in it too: hence the cap.
-    fn charge_refunded(&self) -> Result<Said, String> {
-        if raw_json::boolean(self.object.captured) != Some(true) {
-            return Ok(Said::default());
-        }
-        let paid = self.money("amount_captured", self.captured())?;
-        let mut total = self.money("amount_refunded", self.object.amount_refunded)?;
-        total.minor = total.minor.min(paid.minor);
-        let paid_at = created(self.object.created);
-        let facts = [
-            self.about_trade(FactKind::PaymentSucceeded, "paid")
-                .map(|fact| fact.with_amount(Some(paid)).happened(paid_at)),
-            self.about_trade(
-                FactKind::RefundedTotal,
-                &format!("refunded_total:{}", total.minor),
-            )
-            .map(|fact| fact.with_amount(Some(total))),
-        ];
-        Ok(Said {
-            kind: Some("refund.succeeded"),
-            amount: Some(total),
-            facts: facts.into_iter().flatten().collect(),
-            ..Said::default()
-        })
-    }
-
-    /// By status. A refund can fail after it succeeded; `failure_balance_transaction` says that the money had
-    /// left and came back.
-    fn refund(&self) -> Result<Said, String> {
-        let Some(id) = self.object.id() else {
-            return Ok(Said::default());
-        };
-        let status = raw_json::text(self.object.status).unwrap_or_default();
-        let (kind, failed) = match &*status {
-            "succeeded" => (Some("refund.succeeded"), false),
-            "failed" | "canceled" => (Some("refund.failed"), true),
-            _ => (None, false),
-        };
-        let amount = Some(self.money("amount", self.object.amount)?);
-        let fact = |kind, what| {
-            Fact::of_refund(kind, self.trade, &id, what)
-                .with_amount(amount)
-                .happened(self.at)
-        };
-        let mut facts = Vec::new();
-        if kind.is_some() && (!failed || self.object.failure_balance_transaction.is_some()) {
-            facts.push(fact(FactKind::RefundSucceeded, "refunded"));
-        }
-        if failed {
-            let reason =
-                raw_json::text(self.object.failure_reason).or_else(|| raw_json::text(self.object.reason));
-            facts.push(fact(FactKind::RefundFailed, "refund_failed").because(reason.as_deref()));
-        }
-        Ok(Said {
-            kind,
-            amount,
-            refund_id: Some(id),
-            facts,
-        })
-    }
-
-    /// `units` of the object's currency.
-    pub(super) fn money(&self, name: &str, units: Option<&RawValue>) -> Result<Money, String> {
-        let code = raw_json::text(self.object.currency).ok_or("the currency is missing")?;
-        let currency = Currency::new(&code).map_err(|error| format!("the currency is {error}"))?;
-        let units = raw_json::integer(units).filter(|units| *units >= 0);
-        let units = units.ok_or_else(|| format!("{name} is missing or no whole number of units"))?;
-        Money::with_exponent(units, exponent(currency), currency)
-            .map_err(|error| format!("{name} of {currency} {error}"))
-    }
-}
-
-/// The digits behind the point that Stripe counts with. UGX and ISK have none any more, but are still sent as
-/// if they had two; MGA has a fifth as its smallest unit and is sent whole.
-fn exponent(currency: Currency) -> u8 {
-    match currency.as_str() {
-        "BIF" | "CLP" | "DJF" | "GNF" | "JPY" | "KMF" | "KRW" | "MGA" | "PYG" | "RWF" | "VND" | "VUV"
-        | "XAF" | "XOF" | "XPF" => 0,
-        "BHD" | "JOD" | "KWD" | "OMR" | "TND" => 3,
-        _ => 2,
     }
 }

@@ -4,6 +4,8 @@
 //! never lost: what cannot be understood is kept as `other.unreadable`. Every attempt is signed anew, so the
 //! window is judged on both sides of its arrival, limits inclusive.
 
+mod amount;
+mod charge;
 mod dispute;
 mod explain;
 mod facts;

@@ -74,6 +74,14 @@ impl<'a> Payload<'a> {
         raw_json::text(self.id)
     }
 
+    /// Whether the endpoint's API version lets a partial capture or a cancellation make a Refund of what is
+    /// released; versions since 2025-03-31 (basil) don't.
+    pub(super) fn releases_are_refunds(&self) -> bool {
+        raw_json::text(self.api_version)
+            .and_then(|version| Some(version.get(..10)? < "2025-03-31"))
+            .unwrap_or(false)
+    }
+
     /// The provider's type; never empty.
     pub(super) fn kind(&self) -> &str {
         self.kind.as_deref().unwrap_or_default()
@@ -144,8 +152,10 @@ pub(super) struct Object<'a> {
     latest_charge: Option<&'a RawValue>,
     pub(super) mode: Option<&'a RawValue>,
     payment_intent: Option<&'a RawValue>,
+    payment_method_details: Option<&'a RawValue>,
     pub(super) payment_status: Option<&'a RawValue>,
     pub(super) reason: Option<&'a RawValue>,
+    refunds: Option<&'a RawValue>,
     pub(super) status: Option<&'a RawValue>,
 }
 
@@ -171,8 +181,10 @@ impl<'a> Object<'a> {
             latest_charge: members.get("latest_charge")?,
             mode: members.get("mode")?,
             payment_intent: members.get("payment_intent")?,
+            payment_method_details: members.get("payment_method_details")?,
             payment_status: members.get("payment_status")?,
             reason: members.get("reason")?,
+            refunds: members.get("refunds")?,
             status: members.get("status")?,
         };
         for (name, member) in [
@@ -204,6 +216,32 @@ impl<'a> Object<'a> {
     /// The payment intent it belongs to.
     pub(super) fn payment_intent(&self) -> Option<String> {
         reference(self.payment_intent)
+    }
+
+    /// Whether a charge may be captured several times.
+    pub(super) fn has_multicapture(&self) -> bool {
+        let status = self.payment_method_details.and_then(|details| {
+            let details = Members::of(details.get()).ok()?;
+            let paths = ["card.multicapture.status", "card_present.multicapture.status"];
+            paths
+                .into_iter()
+                .find_map(|path| raw_json::text(details.at(path).ok()?))
+        });
+        status.is_some_and(|status| status == "available")
+    }
+
+    /// The refunds that a charge lists: versions before 2022-11-15 send the latest ten of them with it.
+    pub(super) fn refunds(&self) -> Result<Vec<Members<'a>>, String> {
+        let list = self
+            .refunds
+            .map_or(Ok(None), |list| raw_json::member(list, "data"))?;
+        let Some(list) = list else { return Ok(Vec::new()) };
+        let listed: Vec<&'a RawValue> =
+            serde_json::from_str(list.get()).map_err(|_| "refunds.data is no list".to_owned())?;
+        listed
+            .into_iter()
+            .map(|refund| Members::of(refund.get()))
+            .collect()
     }
 }
 

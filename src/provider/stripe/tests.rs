@@ -1,5 +1,7 @@
 //! The scheme as a whole: signatures over real bytes, windows, keys, facts; ids such as C07 name reports.
 
+mod charges;
+
 use http::{HeaderMap, HeaderValue};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -351,94 +353,6 @@ fn a_session_is_paid_only_if_it_says_so_and_is_never_the_payments_message() {
     let mut subscription = session("paid");
     subscription["payment_intent"] = Value::Null;
     assert!(says("checkout.session.completed", &subscription).facts.is_empty());
-}
-
-#[test]
-fn charges_link_and_pay_only_by_themselves() {
-    let with_intent = says(
-        "charge.succeeded",
-        &charge(&json!({ "metadata": { "order_id": "O" } })),
-    );
-    assert_eq!(
-        (with_intent.kind.as_str(), with_intent.facts.len()),
-        ("other.charge.succeeded", 0)
-    );
-    assert_eq!(with_intent.links, [("pi_1".to_owned(), "O".to_owned())]);
-    let alone = says(
-        "charge.captured",
-        &charge(&json!({ "payment_intent": null, "amount_captured": 700 })),
-    );
-    assert_eq!(
-        kinds(&alone),
-        [(FactKind::PaymentSucceeded, "ch_1:paid", Some(700))]
-    );
-    let uncaptured = says(
-        "charge.succeeded",
-        &charge(&json!({ "payment_intent": null, "captured": false })),
-    );
-    assert!(uncaptured.facts.is_empty());
-}
-
-#[test]
-fn refunds_of_a_charge_are_cumulative_and_capped() {
-    let refunded = says("charge.refunded", &charge(&json!({ "amount_refunded": 400 })));
-    assert_eq!(refunded.kind, "refund.succeeded");
-    assert_eq!(
-        kinds(&refunded),
-        [
-            (FactKind::PaymentSucceeded, "pi_1:paid", Some(1000)),
-            (FactKind::RefundedTotal, "pi_1:refunded_total:400", Some(400)),
-        ]
-    );
-    assert_eq!(
-        refunded.facts[0].at,
-        Some(Timestamp::from_secs(NOW - 60)),
-        "paid before it was refunded"
-    );
-    let partly_captured = charge(&json!({ "amount_captured": 600, "amount_refunded": 1000 }));
-    assert_eq!(
-        says("charge.refunded", &partly_captured).amount.unwrap().minor,
-        600
-    );
-    let released = charge(&json!({ "captured": false, "amount_captured": 0, "amount_refunded": 1000 }));
-    assert!(says("charge.refunded", &released).facts.is_empty());
-}
-
-#[test]
-fn refunds_by_status() {
-    let refund = |status: &str, back: Value| {
-        json!({ "id": "re_1", "object": "refund", "amount": 400, "currency": "usd", "charge": "ch_1",
-                "payment_intent": "pi_1", "status": status, "failure_balance_transaction": back,
-                "failure_reason": "lost_or_stolen_card" })
-    };
-    let done = says("refund.created", &refund("succeeded", Value::Null));
-    assert_eq!(
-        kinds(&done),
-        [(FactKind::RefundSucceeded, "re_1:refunded", Some(400))]
-    );
-    assert_eq!(
-        (done.refund_id.as_deref(), done.facts[0].trade_id.as_deref()),
-        (Some("re_1"), Some("pi_1"))
-    );
-    for status in ["pending", "requires_action"] {
-        assert!(
-            says("refund.updated", &refund(status, Value::Null))
-                .facts
-                .is_empty()
-        );
-    }
-    let failed = says("charge.refund.updated", &refund("canceled", Value::Null));
-    assert_eq!(
-        kinds(&failed),
-        [(FactKind::RefundFailed, "re_1:refund_failed", Some(400))]
-    );
-    let came_back = says("refund.failed", &refund("failed", json!("txn_1")));
-    assert_eq!(
-        came_back.facts.iter().map(|f| f.kind).collect::<Vec<_>>(),
-        [FactKind::RefundSucceeded, FactKind::RefundFailed]
-    );
-    assert_eq!(came_back.kind, "refund.failed");
-    assert_eq!(came_back.facts[1].reason.as_deref(), Some("lost_or_stolen_card"));
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use payhook::event::{Currency, Event, Fact, FactKind, Money, ProviderName, Reading};
+use payhook::event::{Currency, Event, EventId, Fact, FactKind, Money, Notification, ProviderName, Reading};
 use payhook::orders::apply::{Applied, Item, OwnFact, Policy, Unknown, apply, apply_fact};
+use payhook::provider::Registry;
 use payhook::store::Store;
 use payhook::time::Timestamp;
 
@@ -49,6 +50,19 @@ pub(crate) fn told(provider: ProviderName, id: &str, order: Option<&str>, facts:
         facts: facts.into_iter().map(|fact| fact.for_order(order)).collect(),
         ..Reading::default()
     };
+    Act::Event(Box::new((event, reading)))
+}
+
+/// What `provider` reads in `notification`, as an event to apply.
+pub(crate) fn read(registry: &Registry, provider: &str, notification: &Notification) -> Act {
+    let account = registry
+        .iter()
+        .find(|account| account.provider.as_str() == provider && account.account != "old")
+        .unwrap();
+    let verified = account.judge(notification).unwrap();
+    let reading = verified.reading.clone();
+    let mut event = account.event(notification, verified);
+    event.id = EventId::from_text(event.key.as_str());
     Act::Event(Box::new((event, reading)))
 }
 
@@ -140,6 +154,29 @@ pub(crate) struct End {
 }
 
 impl End {
+    /// Of one order among many.
+    pub(crate) async fn of_order(fresh: &FreshStore, order_id: &str) -> Self {
+        let of = |what: &str, from: &str| {
+            format!("select {what} as line from {from} where order_id = '{order_id}'")
+        };
+        let standing = "status || ' ' || paid || ' ' || refunded || ' ' || reversed";
+        let order = fresh.texts(&of(standing, "orders")).await;
+        let (status, totals) = order[0].split_once(' ').unwrap();
+        let sum = of("entry_type || ' ' || cast(sum(amount) as text)", "ledger_entries");
+        let paid = format!("{} and routing_key = 'order.paid'", of("count(*)", "messages"));
+        Self {
+            status: status.to_owned(),
+            totals: totals.to_owned(),
+            sums: fresh
+                .texts(&format!("{sum} group by entry_type order by line"))
+                .await,
+            raised: fresh
+                .texts(&format!("{} order by line", of("code", "attention")))
+                .await,
+            paid_messages: fresh.number(&paid).await,
+        }
+    }
+
     /// Of the one order in the store.
     pub(crate) async fn of(fresh: &FreshStore) -> Self {
         let order = fresh

@@ -3,7 +3,7 @@
 //!
 //! Each round is an order of its own, so that the batches of the workers hold many orders at once.
 
-use payhook::event::{Currency, EventId, Money, Notification};
+use payhook::event::{Currency, Money, Notification};
 use payhook::orders::apply::{ApplyError, OwnFact};
 use payhook::provider::Registry;
 use payhook::provider::wechatpay::sign::{Method, v2_refund};
@@ -13,7 +13,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
 
 use super::cast::End;
-use super::cast::{Act, CREATE, PARK, now, play, record};
+use super::cast::{Act, CREATE, PARK, now, play, read, record};
 use super::commute::ends;
 use crate::support::signed::{Senders, accounts, key_file, notification, registry_of};
 use crate::support::store::{FreshStore, on_both_stores};
@@ -200,20 +200,9 @@ impl Cast {
     fn acts(&self, provider: &str, also: Also, o: &str) -> Vec<Act> {
         let (currency, notifications) = self.told(provider, o);
         let (provider, _) = provider.split_once(' ').unwrap_or((provider, ""));
-        let account = self
-            .registry
-            .iter()
-            .find(|account| account.provider.as_str() == provider && account.account != "old")
-            .unwrap();
         let mut acts: Vec<Act> = notifications
-            .into_iter()
-            .map(|notification| {
-                let verified = account.judge(&notification).unwrap();
-                let reading = verified.reading.clone();
-                let mut event = account.event(&notification, verified);
-                event.id = EventId::from_text(event.key.as_str());
-                Act::Event(Box::new((event, reading)))
-            })
+            .iter()
+            .map(|notification| read(&self.registry, provider, notification))
             .collect();
         let order_id = o.to_owned();
         let currency = Currency::new(currency).unwrap();

@@ -15,6 +15,7 @@ fn world(first: &str, amount: i64) -> Vec<Input> {
         "wechatpay" => wechatpay(a),
         "wechatpay v2" => wechatpay_v2(a),
         "stripe" => stripe(a),
+        "stripe in part" => stripe_in_part(a),
         "2c2p" => twoctwop(a),
         "antom captures" => antom_captures(),
         _ => antom(a),
@@ -158,6 +159,33 @@ fn stripe(a: Money) -> Vec<Input> {
     ]
 }
 
+/// Of 140 authorised, `a` is captured: a refund of 40 is the release, and one more of 40 is none.
+fn stripe_in_part(a: Money) -> Vec<Input> {
+    let released = |minor: i64| {
+        let what = format!("released:{minor}");
+        Fact::of_trade(FactKind::AuthorisationReleased, "T1", &what).with_amount(Some(cny(minor)))
+    };
+    let with_release = |minor: i64| {
+        let what = format!("refunded_or_released_total:{minor}");
+        Fact::of_trade(FactKind::RefundedOrReleasedTotal, "T1", &what).with_amount(Some(cny(minor)))
+    };
+    let lost = refund(FactKind::RefundFailed, "T1", "R3").with_amount(Some(cny(10)));
+    vec![
+        event("pi-in-part", "stripe", Some(O), vec![paid("T1", a), released(40)]),
+        event("re-release", "stripe", None, vec![refunded("T1", "R1", cny(40))]),
+        event("re-other", "stripe", None, vec![refunded("T1", "R2", cny(40))]),
+        event("ch-first", "stripe", None, vec![with_release(50)]),
+        event(
+            "ch-second",
+            "stripe",
+            None,
+            vec![paid("T1", a), released(40), total("T1", cny(50))],
+        ),
+        event("re-never-left", "stripe", None, vec![lost]),
+        event("ch-kept", "stripe", None, vec![released(0), total("T1", cny(20))]),
+    ]
+}
+
 fn twoctwop(a: Money) -> Vec<Input> {
     vec![
         event("2-pending", "2c2p", Some(O), vec![processing("T1", 100)]),
@@ -265,6 +293,7 @@ fn events() -> impl Strategy<Value = Vec<Input>> {
         "wechatpay",
         "wechatpay v2",
         "stripe",
+        "stripe in part",
         "2c2p",
         "antom",
         "antom captures",
