@@ -12,8 +12,9 @@ use super::needs::{About, Need};
 use super::status::{Judgement, TradeJudgement, TradeStatus};
 use crate::event::{AttentionCode, Currency, FactKind, Money};
 
-/// Every trade that counts beside the first one, while more than one of them holds money. A trade that begins to
-/// count now comes last, whenever its payment was recorded: those before it may have had their item.
+/// Every trade that begins to count beside another one, while more than one of them holds money: those that counted
+/// before had their item when they began. That a late payment was kept now cannot be told from later on, so it is
+/// among them whenever another one counted before it was kept.
 pub(super) fn paid_twice(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need> {
     let mut counted: Vec<_> = order
         .trades
@@ -24,9 +25,9 @@ pub(super) fn paid_twice(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need
             let paid = trade.first(FactKind::PaymentSucceeded)?;
             // A late payment counts since it was kept.
             let kept = trade.first(FactKind::PaymentKept).filter(|_| trade.was.late);
-            let counted = trade.was.paid && !trade.was.held && (!trade.was.late || kept.is_some());
+            let begins = !trade.was.paid || trade.was.held;
             let since = kept.map_or(paid.seq, |kept| kept.seq.max(paid.seq));
-            Some(((!counted, since), trade, of_trade, trade.payment()?))
+            Some(((begins, since), trade, of_trade, trade.payment()?))
         })
         .collect();
     if counted.len() < 2 {
@@ -36,6 +37,10 @@ pub(super) fn paid_twice(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need
     let holds = |of_trade: &TradeJudgement| of_trade.status != TradeStatus::Refunded;
     let holders = counted.iter().filter(|(.., of_trade, _)| holds(of_trade)).count();
     let first = counted.iter().position(|(.., of_trade, _)| holds(of_trade));
+    let holds_since_before = |at: usize, since: i64| {
+        let mut others = counted.iter().enumerate().filter(|(other, _)| *other != at);
+        others.any(|(_, ((_, other), _, of_trade, _))| holds(of_trade) && *other < since)
+    };
     let mut stays: BTreeMap<Currency, i64> = BTreeMap::new();
     let mut accounts = Vec::new();
     for (_, trade, of_trade, paid) in &counted {
@@ -61,13 +66,14 @@ pub(super) fn paid_twice(order: &OrderFacts<'_>, judged: &Judgement) -> Vec<Need
     counted
         .iter()
         .enumerate()
-        .filter_map(|(at, (_, trade, of_trade, _))| {
+        .filter_map(|(at, ((begins, since), trade, of_trade, _))| {
             if !holds(of_trade) {
                 Some(need(trade, Some("its payment was refunded whole")))
             } else if holders < 2 {
                 Some(need(trade, Some("every other payment was refunded whole")))
             } else {
-                (Some(at) != first).then(|| need(trade, None))
+                let second = *begins && Some(at) != first || trade.was.late && holds_since_before(at, *since);
+                second.then(|| need(trade, None))
             }
         })
         .collect()
