@@ -210,9 +210,19 @@ fn total_of(trade: &TradeFacts<'_>, fact: &Fact) -> Option<i64> {
     }
 }
 
-/// Whether `fact` says that a refund failed which the largest total has in it.
-fn fails_from(trade: &TradeFacts<'_>, fact: &Fact, largest: i64) -> bool {
-    fact.kind == FactKind::RefundFailed && trade.minor(fact).is_some_and(|minor| minor <= largest)
+/// Whether `fact` says that a refund failed which one of the totals in `facts` may have in it. A total that may
+/// count a release may as well have been reported before it.
+fn fails_from(trade: &TradeFacts<'_>, fact: &Fact, facts: &[Known<'_>]) -> bool {
+    fact.kind == FactKind::RefundFailed
+        && trade.minor(fact).is_some_and(|failed| {
+            let mut totals = facts.iter().filter(|known| {
+                matches!(
+                    known.fact.kind,
+                    FactKind::RefundedTotal | FactKind::RefundedOrReleasedTotal
+                )
+            });
+            totals.any(|total| trade.minor(total.fact).is_some_and(|total| failed <= total))
+        })
 }
 
 /// Whether `fact` is the refund that stands for the release of the trade's authorisation, or one like it.
@@ -227,7 +237,7 @@ fn refunded_by(trade: &TradeFacts<'_>, facts: &[Known<'_>]) -> i64 {
     let largest = totals.max().unwrap_or_default();
     let mut each: BTreeMap<&str, i64> = BTreeMap::new();
     for known in facts {
-        let counts = known.fact.kind == FactKind::RefundSucceeded || fails_from(trade, known.fact, largest);
+        let counts = known.fact.kind == FactKind::RefundSucceeded || fails_from(trade, known.fact, facts);
         if let (true, Some(id), Some(minor)) = (counts, &known.fact.refund_id, trade.minor(known.fact)) {
             each.entry(id).or_insert(minor);
         }
@@ -270,8 +280,6 @@ fn refund_growth(trade: &TradeFacts<'_>, booked: &[Entry]) -> Vec<(String, i64)>
 /// Refunds that failed after they had succeeded, or had been in a total, with their amounts.
 pub fn reversals<'a>(trade: &'a TradeFacts<'_>) -> BTreeMap<&'a str, i64> {
     let facts: Vec<_> = refund_facts(trade).collect();
-    let totals = facts.iter().filter_map(|known| total_of(trade, known.fact));
-    let largest = totals.max().unwrap_or_default();
     facts
         .iter()
         .filter(|known| known.fact.kind == FactKind::RefundFailed)
@@ -279,7 +287,7 @@ pub fn reversals<'a>(trade: &'a TradeFacts<'_>) -> BTreeMap<&'a str, i64> {
             let id = known.fact.refund_id.as_deref()?;
             match trade.about(FactKind::RefundSucceeded, id) {
                 Some(succeeded) => Some((id, trade.minor(succeeded.fact)?)),
-                None if fails_from(trade, known.fact, largest) => Some((id, trade.minor(known.fact)?)),
+                None if fails_from(trade, known.fact, &facts) => Some((id, trade.minor(known.fact)?)),
                 None => None,
             }
         })

@@ -164,8 +164,8 @@ fn late(about: &About<'_, '_>, of_trade: &TradeJudgement, paid: Money) -> Option
 fn excess(about: &About<'_, '_>, of_trade: &TradeJudgement, paid: Money) -> Option<Need> {
     let refunds = of_trade.refunds;
     let net = refunds.refunded.saturating_sub(refunds.reversed);
-    (net > paid.minor).then(|| {
-        about.need(
+    (refunds.refunded > paid.minor).then(|| {
+        let mut need = about.need(
             AttentionCode::RefundExceedsPayment,
             about.0.trade_id,
             format!(
@@ -173,7 +173,11 @@ fn excess(about: &About<'_, '_>, of_trade: &TradeJudgement, paid: Money) -> Opti
                 about.name(),
                 Money::new(net, paid.currency)
             ),
-        )
+        );
+        if net <= paid.minor {
+            need.settled = Some("a refund failed: no more than was paid went back");
+        }
+        need
     })
 }
 

@@ -105,6 +105,12 @@ fn played(story: &Story, order_id: &str) -> Payment {
     payment
 }
 
+/// What was raised, but for a refund that seemed too much until an earlier one was known to have failed.
+fn lasting(end: &End) -> Vec<&str> {
+    let raised = end.raised.iter().map(String::as_str);
+    raised.filter(|code| *code != "refund_exceeds_payment").collect()
+}
+
 /// What `end` must be, whatever came first.
 fn check(story: &Story, payment: &Payment, end: &End) {
     let truth = payment.truth();
@@ -124,14 +130,11 @@ fn check(story: &Story, payment: &Payment, end: &End) {
     sums.extend((told[1] > 0).then(|| format!("refund {}", -told[1])));
     sums.extend((told[2] > 0).then(|| format!("refund_reversal {}", told[2])));
     assert_eq!(end.sums, sums, "the ledger adds up to the totals");
-    let failures = end
-        .raised
-        .iter()
-        .filter(|code| *code == "refund_reversed")
-        .count();
+    let raised = lasting(end);
+    let failures = raised.iter().filter(|code| **code == "refund_reversed").count();
     assert_eq!(
         (failures > 0, failures),
-        (reversed > 0, end.raised.len()),
+        (reversed > 0, raised.len()),
         "a human is shown what failed"
     );
     assert_eq!((told[0], told[2]), (paid, reversed));
@@ -168,12 +171,37 @@ on_both_stores! {
                     let payment = played(&story, &mixed);
                     let other = tell(&fresh, &registry, &story, &payment, &mixed, true).await;
                     check(&story, &payment, &other);
-                    assert_eq!((&one.totals, &one.sums, &one.raised), (&other.totals, &other.sums, &other.raised));
+                    assert_eq!((&one.totals, &one.sums, lasting(&one)), (&other.totals, &other.sums, lasting(&other)));
                     assert_eq!(one.status, other.status);
                 });
                 Ok(())
             });
             told.unwrap();
         });
+        let open = "select order_id from attention where code = 'refund_exceeds_payment' and state = 'open'";
+        assert_eq!(fresh.texts(open).await, [""; 0], "resolved with the failure");
+    }
+
+    /// Found by the test above: the total was reported before the release, which is as large as the refund.
+    async fn a_refund_that_fails_between_two_captures_is_reversed(fresh) {
+        let registry = registry_of(&accounts());
+        let story = Story {
+            generation: Generation::Listed,
+            multicapture: true,
+            steps: vec![
+                Step::Capture { percent: 50, last: false },
+                Step::Refund { percent: 100, pending: true },
+                Step::End { which: 0, how: Ending::FailsWithout },
+            ],
+            weights: vec![9, 8, 7, 6, 5, 4, 3, 2, 1],
+            repeats: Vec::new(),
+            cut: 4,
+        };
+        for (order_id, shuffled) in [("S-1", false), ("M-1", true)] {
+            let payment = played(&story, order_id);
+            let end = tell(&fresh, &registry, &story, &payment, order_id, shuffled).await;
+            check(&story, &payment, &end);
+            assert_eq!(end.totals, "1020 1000 1000");
+        }
     }
 }
