@@ -130,30 +130,30 @@ pub(crate) fn cases() -> Vec<Case> {
     .collect()
 }
 
-/// INT-3007 at an endpoint of an older API version: 206.75 authorised, 203.00 taken, 3.75 released. Then a refund
+/// INT-3008 at an endpoint of an older API version: 206.75 authorised, 203.00 taken, 3.75 released. Then a refund
 /// that is counted while it is pending fails.
 fn captured_in_part() -> Vec<Case> {
     let charge = |refunded: i64| {
-        json!({ "id": "ch_sample3007", "object": "charge", "amount": 20_675, "amount_captured": 20_300,
+        json!({ "id": "ch_sample3008", "object": "charge", "amount": 20_675, "amount_captured": 20_300,
                 "amount_refunded": refunded, "captured": true, "created": 1_772_416_790, "currency": "usd",
-                "metadata": {}, "payment_intent": "pi_sample3007", "refunded": false })
+                "metadata": {}, "payment_intent": "pi_sample3008", "refunded": false })
     };
     let refund = |id: &str, amount: i64, status: &str, failure: Option<&str>| {
-        json!({ "id": id, "object": "refund", "amount": amount, "charge": "ch_sample3007", "currency": "usd",
+        json!({ "id": id, "object": "refund", "amount": amount, "charge": "ch_sample3008", "currency": "usd",
                 "failure_balance_transaction": null, "failure_reason": failure, "metadata": {},
-                "payment_intent": "pi_sample3007", "reason": null, "status": status })
+                "payment_intent": "pi_sample3008", "reason": null, "status": status })
     };
-    let mut intent = intent("pi_sample3007", "INT-3007", 20_675, "usd");
+    let mut intent = intent("pi_sample3008", "INT-3008", 20_675, "usd");
     intent["amount_received"] = json!(20_300);
     intent["capture_method"] = json!("manual");
-    let failed = refund("re_sample3007b", 5000, "failed", Some("insufficient_funds"));
-    let release = refund("re_sample3007a", 375, "succeeded", None);
+    let failed = refund("re_sample3008b", 5000, "failed", Some("insufficient_funds"));
+    let release = refund("re_sample3008a", 375, "succeeded", None);
     vec![
         event(
             "18-release-as-refund",
-            "what was authorised for INT-3007 and not taken: a Refund in name only",
+            "what was authorised for INT-3008 and not taken: a Refund in name only",
             100,
-            15,
+            18,
             "refund.created",
             &release,
         ),
@@ -161,15 +161,15 @@ fn captured_in_part() -> Vec<Case> {
             "19-release-in-total",
             "the charge counts it as refunded; nothing went back",
             100,
-            16,
+            19,
             "charge.refunded",
             &charge(375),
         ),
         event(
             "20-captured-in-part",
-            "INT-3007 is paid: 203.00 of the 206.75 that were authorised",
+            "INT-3008 is paid: 203.00 of the 206.75 that were authorised",
             100,
-            17,
+            20,
             "payment_intent.succeeded",
             &intent,
         ),
@@ -177,7 +177,7 @@ fn captured_in_part() -> Vec<Case> {
             "21-pending-in-total",
             "the charge counts a refund of 50.00 that is still pending",
             110,
-            18,
+            21,
             "charge.refunded",
             &charge(5375),
         ),
@@ -185,7 +185,7 @@ fn captured_in_part() -> Vec<Case> {
             "22-pending-failed",
             "that refund fails, and no balance transaction says so",
             120,
-            19,
+            22,
             "refund.failed",
             &failed,
         ),
