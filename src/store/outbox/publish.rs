@@ -79,20 +79,22 @@ impl Store {
         let mut tx = self.begin().await?;
         let now = tx.now().await?.micros();
         lock_rows(&mut tx, &ids).await?;
-        let sql = tx.pick(MARK_PUBLISHED.0, MARK_PUBLISHED.1);
-        on_tx!(&mut tx, |conn| sqlx::query(sql)
-            .bind(&ids)
-            .bind(now)
-            .bind(micros(reapply_after))
-            .execute(conn)
-            .await
-            .map(drop))?;
         let sql = tx.pick(DELETE_DONE.0, DELETE_DONE.1);
         let done = on_tx!(&mut tx, |conn| sqlx::query(sql)
             .bind(&ids)
             .execute(conn)
             .await
             .map(|done| done.rows_affected()))?;
+        if usize::try_from(done).ok() != Some(rows.len()) {
+            let sql = tx.pick(MARK_PUBLISHED.0, MARK_PUBLISHED.1);
+            on_tx!(&mut tx, |conn| sqlx::query(sql)
+                .bind(&ids)
+                .bind(now)
+                .bind(micros(reapply_after))
+                .execute(conn)
+                .await
+                .map(drop))?;
+        }
         tx.commit().await?;
         Ok(done)
     }
