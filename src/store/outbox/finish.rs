@@ -20,35 +20,42 @@
 
 use std::time::Duration;
 
-use super::{id_list, over_ids};
+use super::id_list;
 use crate::event::{AttentionCode, Event, EventId, EventKey, text};
 use crate::store::attention::{self, NewAttention};
-use crate::store::{Store, StoreError, Tx, Unreadable, dead_letters, on_pool, on_tx};
+use crate::store::{Store, StoreError, Tx, Unreadable, dead_letters, heard, on_pool, on_tx};
 use crate::time::{Timestamp, micros};
 
 /// The longest error that is kept, in bytes.
 const ERROR_BYTES: usize = 1000;
 
 /// The event's own row and its replays, locked by id: a confirm takes its locks in the same order.
-const LOCK_POSTGRES: &str = "select id from outbox where id = any (array( \
-       select id from outbox where kind = 'event' and id = any (array(select json_array_elements_text($1::json))) \
-       union select id from outbox where replay_id is not null and kind = 'replay' \
-         and event_id = any (array(select json_array_elements_text($1::json))))) \
-     order by id for update";
-const ROWS_SQLITE: &str = "select id from outbox where kind = 'event' and id in (select value from json_each($1)) \
-     union select id from outbox where replay_id is not null and kind = 'replay' \
-       and event_id in (select value from json_each($1))";
+macro_rules! locked_rows {
+    () => {
+        "select id, kind, published_at from outbox where id = any (array( \
+           select id from outbox where kind = 'event' and id = any (array(select json_array_elements_text($1::json))) \
+           union select id from outbox where replay_id is not null and kind = 'replay' \
+             and event_id = any (array(select json_array_elements_text($1::json))))) \
+         order by id for update"
+    };
+}
+const LOCK_POSTGRES: &str = locked_rows!();
 
-const DELETE: (&str, &str) = over_ids!(
-    "delete from outbox where (published_at is not null or $2) and id ",
-    ""
+/// Rows whose publish is confirmed, or not owed (`$2`), go. The outcome does not end a replay's row, since a repetition
+/// leaves the outcome as it was.
+const FINISH_POSTGRES: &str = concat!(
+    "with locked as materialized (",
+    locked_rows!(),
+    "), gone as (delete from outbox using locked where outbox.id = locked.id \
+       and (locked.published_at is not null or $2)) \
+     update outbox set applied_at = (extract(epoch from clock_timestamp()) * 1000000)::bigint from locked \
+      where outbox.id = locked.id and locked.kind = 'replay' and locked.published_at is null and not $2"
 );
-
-/// The outcome does not end a replay's row: a repetition leaves the outcome as it was.
-const APPLIED: (&str, &str) = over_ids!(
-    "update outbox set applied_at = $2 where kind = 'replay' and applied_at is null and id ",
-    ""
-);
+const DELETE_SQLITE: &str = "delete from outbox where (published_at is not null or $2) \
+     and (kind = 'event' and id in (select value from json_each($1)) \
+          or kind = 'replay' and replay_id is not null and event_id in (select value from json_each($1)))";
+const APPLIED_SQLITE: &str = "update outbox set applied_at = cast(unixepoch('subsec') * 1000000 as integer) \
+     where kind = 'replay' and replay_id is not null and event_id in (select value from json_each($1))";
 
 /// A redelivery may fail after the event's row was deleted, so the row is inserted again.
 const COUNT_FAILURE: &str = "insert into outbox \
@@ -137,38 +144,19 @@ struct Failure<'a> {
     policy: FailurePolicy,
 }
 
-/// Returns the rows of `events`, locked. Rows inserted later are not touched, so that no lock is taken out of order.
-async fn lock_rows_of(tx: &mut Tx, events: &[EventId]) -> Result<Vec<String>, StoreError> {
-    let about = id_list(events.iter().map(EventId::as_str));
-    let sql = tx.pick(LOCK_POSTGRES, ROWS_SQLITE);
-    Ok(on_tx!(tx, |conn| sqlx::query_scalar(sql)
-        .bind(&about)
-        .fetch_all(conn)
-        .await)?)
-}
-
-/// Ends the rows of `events`, whose outcomes this transaction has written. With `embedded` no publish is owed.
+/// Ends the rows of `events`, whose outcomes this transaction has written. With `embedded` no publish is owed. Rows
+/// that are inserted meanwhile are not touched, so that no lock is taken out of order.
 pub async fn finish_applied(tx: &mut Tx, events: &[EventId], embedded: bool) -> Result<(), StoreError> {
-    let rows = lock_rows_of(tx, events).await?;
-    let ids = id_list(rows.iter().map(String::as_str));
-    let sql = tx.pick(DELETE.0, DELETE.1);
-    let deleted = on_tx!(&mut *tx, |conn| sqlx::query(sql)
-        .bind(&ids)
-        .bind(embedded)
-        .execute(conn)
-        .await
-        .map(|done| done.rows_affected()))?;
-    if usize::try_from(deleted).ok() == Some(rows.len()) {
-        return Ok(());
+    let events = id_list(events.iter().map(EventId::as_str));
+    let statements: &[&str] = tx.pick(&[FINISH_POSTGRES], &[DELETE_SQLITE, APPLIED_SQLITE]);
+    for sql in statements {
+        on_tx!(&mut *tx, |conn| sqlx::query(sql)
+            .bind(&events)
+            .bind(embedded)
+            .execute(conn)
+            .await
+            .map(drop))?;
     }
-    let now = tx.now().await?;
-    let sql = tx.pick(APPLIED.0, APPLIED.1);
-    on_tx!(tx, |conn| sqlx::query(sql)
-        .bind(&ids)
-        .bind(now.micros())
-        .execute(conn)
-        .await
-        .map(drop))?;
     Ok(())
 }
 
@@ -328,8 +316,10 @@ impl Failure<'_> {
         if written == 0 && !had_outcome {
             return Ok(false);
         }
-        let event = std::slice::from_ref(self.event_id);
-        lock_rows_of(tx, event).await?;
+        if let Tx::Postgres(pg) = &mut *tx {
+            let rows = id_list([self.event_id.as_str()]);
+            heard(sqlx::query(LOCK_POSTGRES).bind(rows).execute(&mut **pg)).await?;
+        }
         let attempts = on_tx!(&mut *tx, |conn| sqlx::query_scalar(ATTEMPTS)
             .bind(self.row)
             .fetch_one(conn)
@@ -338,7 +328,7 @@ impl Failure<'_> {
         if attempts < self.policy.max_attempts {
             return Ok(false);
         }
-        finish_applied(tx, event, self.policy.embedded).await?;
+        finish_applied(tx, std::slice::from_ref(self.event_id), self.policy.embedded).await?;
         let error = self.error.to_owned();
         let explanation = format!("given up after {attempts} attempts: {error}");
         let burial = Burial { error, attempts };
