@@ -11,7 +11,7 @@ use super::messages::{self, NewMessage};
 use super::orders::OrderKey;
 use super::rows::push_keys;
 use super::{Store, StoreError, Tx, on_pool, on_tx};
-use crate::event::{Announcement, AttentionCode, EventId, ProviderName, new_id};
+use crate::event::{Announcement, AttentionCode, Event, EventId, ProviderName, new_id, text};
 use crate::time::Timestamp;
 
 const INSERT: &str = "insert into attention \
@@ -52,6 +52,35 @@ pub struct NewAttention {
     pub event_id: Option<EventId>,
     /// In words, for the operator; without payer data.
     pub explanation: String,
+}
+
+impl NewAttention {
+    /// Returns an item of `merchant` about `source`, of which nothing else is known.
+    pub fn new(merchant: &str, code: AttentionCode, source: &str, explanation: &str) -> Self {
+        Self {
+            code,
+            source: source.to_owned(),
+            merchant: merchant.to_owned(),
+            provider: None,
+            account: None,
+            order_id: None,
+            trade_id: None,
+            event_id: None,
+            explanation: text::storable(explanation).into_owned(),
+        }
+    }
+
+    /// Returns an item about `event`.
+    pub fn about(event: &Event, code: AttentionCode, source: &str, explanation: &str) -> Self {
+        Self {
+            provider: Some(event.provider),
+            account: Some(event.account.clone()),
+            order_id: event.order_id.clone(),
+            trade_id: event.trade_id.clone(),
+            event_id: Some(event.id.clone()),
+            ..Self::new(&event.merchant, code, source, explanation)
+        }
+    }
 }
 
 /// How an item was closed.

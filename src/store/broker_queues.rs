@@ -4,7 +4,7 @@
 //! one that has lost what it held, and the span since then is what an operator may want to replay.
 
 use crate::event::AttentionCode;
-use crate::store::outbox::{Alarm, tell};
+use crate::store::attention::{self, NewAttention};
 use crate::store::{Store, StoreError, on_pool, on_tx};
 use crate::time::Timestamp;
 
@@ -75,8 +75,8 @@ impl Store {
                  was published between {since} and {until}, may not have reached its consumer; replay that span if \
                  it matters"
             );
-            let alarm = Alarm::new(AttentionCode::QueueMissing, &source, explanation).merchant(merchant);
-            tell(&mut tx, &alarm, now).await?;
+            let item = NewAttention::new(merchant, AttentionCode::QueueMissing, &source, &explanation);
+            attention::raise(&mut tx, &item, now).await?;
         }
         tx.commit().await
     }

@@ -11,8 +11,9 @@ use sqlx::{Database, Encode, FromRow, QueryBuilder, Type};
 pub use super::redrive::{Redriven, redrive, redrive_all, succeeded};
 
 use crate::event::{AttentionCode, EventId, EventKey, new_id, text};
+use crate::store::attention::{self, NewAttention};
 use crate::store::event_list::{EventFilter, narrow};
-use crate::store::outbox::{Alarm, Burial, tell};
+use crate::store::outbox::Burial;
 use crate::store::{Store, StoreError, Tx, on_pool, on_tx};
 use crate::time::Timestamp;
 
@@ -112,8 +113,8 @@ impl Store {
                 0 => UNKNOWN_MESSAGE.to_owned(),
                 resolved => format!("{UNKNOWN_MESSAGE}/{resolved}"),
             };
-            let alarm = Alarm::new(AttentionCode::DeadLetter, &source, explanation.clone());
-            tell(&mut tx, &alarm.merchant(merchant), now).await?;
+            let item = NewAttention::new(merchant, AttentionCode::DeadLetter, &source, &explanation);
+            attention::raise(&mut tx, &item, now).await?;
         }
         tx.commit().await
     }

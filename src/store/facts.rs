@@ -1,5 +1,7 @@
 //! Facts as rows: each recorded once, by whatever path it comes (I6). The unique key is the arbiter.
 
+use std::collections::HashMap;
+
 use sqlx::{FromRow, QueryBuilder};
 
 use super::orders::OrderKey;
@@ -145,8 +147,8 @@ impl TryFrom<Row> for FactRow {
     }
 }
 
-/// Records those of `facts` that are new, in their order, and gives their keys.
-pub async fn record(tx: &mut Tx, facts: &[NewFact<'_>], now: Timestamp) -> Result<Vec<FactKey>, StoreError> {
+/// Records those of `facts` that are new, in their order, and returns these.
+pub async fn record(tx: &mut Tx, facts: &[NewFact<'_>], now: Timestamp) -> Result<Vec<FactRow>, StoreError> {
     if facts.is_empty() {
         return Ok(Vec::new());
     }
@@ -166,20 +168,27 @@ pub async fn record(tx: &mut Tx, facts: &[NewFact<'_>], now: Timestamp) -> Resul
         .int(|new| new.fact.unsigned.map(|money| money.minor))
         .text(|new| new.event_id.map(EventId::as_str))
         .each(now.micros());
-    let fresh: Vec<(String, String, String)> = on_tx!(tx, |conn| {
+    let fresh: Vec<(i64, String, String, String)> = on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT);
         rows.push_to(&mut sql);
-        sql.push(") as told where true on conflict do nothing returning merchant, provider, key");
+        sql.push(") as told where true on conflict do nothing returning id, merchant, provider, key");
         sql.build_query_as().fetch_all(conn).await
     })?;
-    Ok(fresh
-        .into_iter()
-        .map(|(merchant, provider, key)| FactKey {
-            merchant,
-            provider,
-            key,
+    let ids: HashMap<[&str; 3], i64> = fresh
+        .iter()
+        .map(|(id, merchant, provider, key)| ([merchant.as_str(), provider, key], *id))
+        .collect();
+    let recorded = facts.iter().filter_map(|new| {
+        let id = *ids.get(&[new.merchant, new.provider, &new.fact.key])?;
+        Some(FactRow {
+            id,
+            merchant: new.merchant.to_owned(),
+            provider: new.provider.to_owned(),
+            fact: new.fact.clone(),
+            event_id: new.event_id.cloned(),
         })
-        .collect())
+    });
+    Ok(recorded.collect())
 }
 
 fn currency(fact: &Fact) -> Option<&str> {

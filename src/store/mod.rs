@@ -31,6 +31,7 @@ pub mod key_uses;
 pub mod known_senders;
 mod lease;
 pub mod ledger;
+pub mod locks;
 pub mod messages;
 mod order_list;
 pub mod orders;

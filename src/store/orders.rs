@@ -1,4 +1,4 @@
-//! Orders as rows: locked after their trades, in key order; written only as the next version.
+//! Orders as rows. A transaction that writes one has locked it ([`super::locks`]) and writes the next version.
 
 use sqlx::{FromRow, QueryBuilder};
 
@@ -7,8 +7,8 @@ use super::{StoreError, Tx, on_tx};
 use crate::event::Currency;
 use crate::time::Timestamp;
 
-const INSERT: &str = "insert into orders (merchant, order_id, status, parked_until, created_at, updated_at) \
-     select column1, column2, 'pending', column3, column4, column4 from (";
+const INSERT: &str = "insert into orders (merchant, order_id, status, closed_by, currency, amount, paid, refunded, \
+     reversed, version, paid_version, parked_until, updated_at, created_at) ";
 const SELECT: &str = "select merchant, order_id, status, closed_by, currency, amount, paid, refunded, reversed, \
      version, paid_version, parked_until from orders where ";
 // The version that was read guards the row, whatever locks a database has.
@@ -100,49 +100,74 @@ impl TryFrom<Row> for OrderRow {
     }
 }
 
-/// Creates those of `create` that are new, then locks them and whichever of `also` exist; both sorted by key.
-/// `parked_until`: what is created waits for its registration.
-pub async fn lock(
-    tx: &mut Tx,
-    create: &[OrderKey],
-    also: &[OrderKey],
-    parked_until: Option<Timestamp>,
-    now: Timestamp,
-) -> Result<Vec<OrderRow>, StoreError> {
-    if !create.is_empty() {
-        let rows = Rows::of(create)
-            .text(|key| key.merchant.as_str())
-            .text(|key| key.order_id.as_str())
-            .each(parked_until.map(Timestamp::micros))
-            .each(now.micros());
-        on_tx!(&mut *tx, |conn| {
-            let mut sql = QueryBuilder::new(INSERT);
-            rows.push_to(&mut sql);
-            // The condition tells SQLite that what follows belongs to the insert.
-            sql.push(") as named where true on conflict do nothing");
-            sql.build().execute(conn).await.map(drop)
-        })?;
+impl OrderRow {
+    /// Returns an order of which nothing is known yet. `parked_until`: it waits for its registration.
+    pub fn new(key: OrderKey, parked_until: Option<Timestamp>) -> Self {
+        Self {
+            key,
+            status: "pending".to_owned(),
+            closed_by: None,
+            currency: None,
+            amount: None,
+            paid: 0,
+            refunded: 0,
+            reversed: 0,
+            version: 0,
+            paid_version: None,
+            parked_until,
+        }
     }
-    if create.is_empty() && also.is_empty() {
+}
+
+/// Returns those of `orders` that exist.
+pub async fn read(tx: &mut Tx, orders: &[&OrderKey]) -> Result<Vec<OrderRow>, StoreError> {
+    if orders.is_empty() {
         return Ok(Vec::new());
     }
-    let for_update = tx.pick(" order by merchant, order_id for update", "");
     let rows: Vec<Row> = on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(SELECT);
-        let keys = create.iter().chain(also).map(OrderKey::parts);
+        let keys = orders.iter().map(|key| key.parts());
         push_keys(&mut sql, "merchant, order_id", keys);
-        sql.push(for_update);
         sql.build_query_as().fetch_all(conn).await
     })?;
     rows.into_iter().map(OrderRow::try_from).collect()
 }
 
-/// Writes `orders`, which are locked.
+/// Inserts `orders`, which are locked and do not exist, at their first version.
+pub async fn insert(tx: &mut Tx, orders: &[OrderRow], now: Timestamp) -> Result<(), StoreError> {
+    if orders.is_empty() {
+        return Ok(());
+    }
+    let rows = rows(orders, now).each(now.micros());
+    let written = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(INSERT);
+        rows.push_to(&mut sql);
+        sql.build().execute(conn).await.map(|done| done.rows_affected())
+    })?;
+    all_written(written, orders.len())
+}
+
+/// Updates `orders`, which are locked.
 pub async fn update(tx: &mut Tx, orders: &[OrderRow], now: Timestamp) -> Result<(), StoreError> {
     if orders.is_empty() {
         return Ok(());
     }
-    let rows = Rows::of(orders)
+    let rows = rows(orders, now);
+    let written = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(UPDATE);
+        rows.push_to(&mut sql);
+        sql.push(
+            ") as v where orders.merchant = v.column1 and orders.order_id = v.column2 \
+             and orders.version between v.column10 - 1 and v.column10",
+        );
+        sql.build().execute(conn).await.map(|done| done.rows_affected())
+    })?;
+    all_written(written, orders.len())
+}
+
+/// The columns that an insert and an update share.
+fn rows(orders: &[OrderRow], now: Timestamp) -> Rows<'_, OrderRow> {
+    Rows::of(orders)
         .text(|order| order.key.merchant.as_str())
         .text(|order| order.key.order_id.as_str())
         .text(|order| order.status.as_str())
@@ -155,17 +180,11 @@ pub async fn update(tx: &mut Tx, orders: &[OrderRow], now: Timestamp) -> Result<
         .int(|order| order.version)
         .int(|order| order.paid_version)
         .int(|order| order.parked_until.map(Timestamp::micros))
-        .each(now.micros());
-    let written = on_tx!(tx, |conn| {
-        let mut sql = QueryBuilder::new(UPDATE);
-        rows.push_to(&mut sql);
-        sql.push(
-            ") as v where orders.merchant = v.column1 and orders.order_id = v.column2 \
-             and orders.version between v.column10 - 1 and v.column10",
-        );
-        sql.build().execute(conn).await.map(|done| done.rows_affected())
-    })?;
-    if u64::try_from(orders.len()).is_ok_and(|wanted| wanted == written) {
+        .each(now.micros())
+}
+
+fn all_written(written: u64, wanted: usize) -> Result<(), StoreError> {
+    if u64::try_from(wanted).is_ok_and(|wanted| wanted == written) {
         Ok(())
     } else {
         Err(StoreError::corrupt(

@@ -64,12 +64,13 @@ const OPEN_ITEMS: (&str, &str) = over_ids!(
     " order by merchant, source"
 );
 
-/// What somebody has locked is being redriven; waiting for it would be against the order of locks.
+/// A letter that is locked is being redriven; waiting for it would be against the order of locks.
 const CLOSE: (&str, &str) = (
-    "update dead_letters set redriven_at = $2 where id = any (array(select id from dead_letters where redriven_at is \
-     null and event_id = any (array(select json_array_elements_text($1::json))) for update skip locked))",
-    "update dead_letters set redriven_at = $2 where redriven_at is null \
-     and event_id in (select value from json_each($1))",
+    "update dead_letters set redriven_at = (extract(epoch from clock_timestamp()) * 1000000)::bigint \
+     where id = any (array(select id from dead_letters where redriven_at is null \
+     and event_id = any (array(select json_array_elements_text($1::json))) for update skip locked)) returning event_id",
+    "update dead_letters set redriven_at = cast(unixepoch('subsec') * 1000000 as integer) where redriven_at is null \
+     and event_id in (select value from json_each($1)) returning event_id",
 );
 
 /// What asking for a redrive did.
@@ -127,16 +128,20 @@ pub async fn redrive_all(tx: &mut Tx, ids: &[String]) -> Result<u64, StoreError>
     Ok(u64::try_from(about.len()).unwrap_or(u64::MAX))
 }
 
-/// Notes that `events` were applied: whoever had to look at one because it was given up need not any more, and its
-/// dead letters are settled, by whatever path it came again.
+/// Closes the dead letters of `events`, which were applied after all, with their attention items.
 pub async fn succeeded(tx: &mut Tx, events: &[EventId]) -> Result<(), StoreError> {
-    if events.is_empty() {
+    let events = id_list(events.iter().map(EventId::as_str));
+    let sql = tx.pick(CLOSE.0, CLOSE.1);
+    let closed: Vec<String> = on_tx!(&mut *tx, |conn| sqlx::query_scalar(sql)
+        .bind(&events)
+        .fetch_all(conn)
+        .await)?;
+    if closed.is_empty() {
         return Ok(());
     }
     let now = tx.now().await?;
-    let events = id_list(events.iter().map(EventId::as_str));
-    close_items(tx, &events, "the event was applied after all", now).await?;
-    write(tx, CLOSE, &events, now).await
+    let events = id_list(closed.iter().map(String::as_str));
+    close_items(tx, &events, "the event was applied after all", now).await
 }
 
 /// Runs a statement over the ids of a JSON array, with the time.

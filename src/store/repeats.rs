@@ -194,17 +194,15 @@ async fn keep(tx: &mut Tx, event_id: &EventId, event: &Event) -> Result<(), Stor
 }
 
 fn conflict(event_id: &EventId, event: &Event) -> NewAttention {
+    let explanation = "The provider sent this event again under the same id with other signed content. \
+                       The first one counts; the other is kept beside it and moved nothing.";
     NewAttention {
-        code: AttentionCode::EventConflict,
-        source: event_id.as_str().to_owned(),
-        merchant: event.merchant.clone(),
-        provider: Some(event.provider),
-        account: Some(event.account.clone()),
-        order_id: event.order_id.clone(),
-        trade_id: event.trade_id.clone(),
         event_id: Some(event_id.clone()),
-        explanation: "The provider sent this event again under the same id with other signed content. \
-                      The first one counts; the other is kept beside it and moved nothing."
-            .to_owned(),
+        ..NewAttention::about(
+            event,
+            AttentionCode::EventConflict,
+            event_id.as_str(),
+            explanation,
+        )
     }
 }

@@ -1,5 +1,4 @@
-//! Trades as rows. Whoever links, parks or applies locks the trade row first, in key order, and the order row
-//! after it, so that no two transactions wait for each other and no wake-up is lost.
+//! Trades as rows. A transaction that writes one has locked it ([`super::locks`]).
 
 use sqlx::{FromRow, QueryBuilder};
 
@@ -9,8 +8,8 @@ use super::{StoreError, Tx, on_tx};
 use crate::event::{Currency, Money};
 use crate::time::Timestamp;
 
-const INSERT: &str = "insert into trades (merchant, provider, trade_id, account, status, created_at, updated_at) \
-     select column1, column2, column3, column4, 'unpaid', column5, column5 from (";
+const INSERT: &str = "insert into trades (merchant, provider, trade_id, order_id, status, amount, currency, refunded, \
+     reversed, paid_at, processing_at, failed_at, late, ships, updated_at, created_at, account) ";
 const SELECT: &str = "select merchant, provider, trade_id, account, order_id, status, amount, currency, refunded, \
      reversed, paid_at, processing_at, failed_at, late, ships from trades where ";
 const UPDATE: &str = "update trades set order_id = v.column4, status = v.column5, amount = v.column6, \
@@ -117,40 +116,42 @@ impl TryFrom<Row> for TradeRow {
     }
 }
 
-/// Creates those of `trades` (key and account, sorted by key) that are new, and locks all of them.
-pub async fn lock(
-    tx: &mut Tx,
-    trades: &[(&TradeKey, &str)],
-    now: Timestamp,
-) -> Result<Vec<TradeRow>, StoreError> {
+impl TradeRow {
+    /// Returns a trade of which nothing is known yet.
+    pub fn new(key: TradeKey, account: &str) -> Self {
+        Self {
+            key,
+            account: account.to_owned(),
+            order_id: None,
+            status: "unpaid".to_owned(),
+            amount: None,
+            currency: None,
+            refunded: 0,
+            reversed: 0,
+            paid_at: None,
+            processing_at: None,
+            failed_at: None,
+            late: false,
+            ships: false,
+        }
+    }
+}
+
+/// Returns those of `trades` that exist.
+pub async fn read(tx: &mut Tx, trades: &[&TradeKey]) -> Result<Vec<TradeRow>, StoreError> {
     if trades.is_empty() {
         return Ok(Vec::new());
     }
-    let rows = Rows::of(trades)
-        .text(|(key, _)| key.merchant.as_str())
-        .text(|(key, _)| key.provider.as_str())
-        .text(|(key, _)| key.trade_id.as_str())
-        .text(|(_, account)| *account)
-        .each(now.micros());
-    on_tx!(&mut *tx, |conn| {
-        let mut sql = QueryBuilder::new(INSERT);
-        rows.push_to(&mut sql);
-        // The condition tells SQLite that what follows belongs to the insert.
-        sql.push(") as named where true on conflict do nothing");
-        sql.build().execute(conn).await.map(drop)
-    })?;
-    let for_update = tx.pick(" order by merchant, provider, trade_id for update", "");
     let rows: Vec<Row> = on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(SELECT);
-        let keys = trades.iter().map(|(key, _)| key.parts());
+        let keys = trades.iter().map(|key| key.parts());
         push_keys(&mut sql, "merchant, provider, trade_id", keys);
-        sql.push(for_update);
         sql.build_query_as().fetch_all(conn).await
     })?;
     rows.into_iter().map(TradeRow::try_from).collect()
 }
 
-/// The trades linked to `orders`. They cannot change while the orders are locked.
+/// Returns the trades linked to `orders`. They cannot change while the orders are locked.
 pub async fn of_orders(tx: &mut Tx, orders: &[OrderKey]) -> Result<Vec<TradeRow>, StoreError> {
     if orders.is_empty() {
         return Ok(Vec::new());
@@ -163,12 +164,43 @@ pub async fn of_orders(tx: &mut Tx, orders: &[OrderKey]) -> Result<Vec<TradeRow>
     rows.into_iter().map(TradeRow::try_from).collect()
 }
 
-/// Writes `trades`, which are locked.
+/// Inserts `trades`, which are locked and do not exist.
+pub async fn insert(tx: &mut Tx, trades: &[&TradeRow], now: Timestamp) -> Result<(), StoreError> {
+    if trades.is_empty() {
+        return Ok(());
+    }
+    let rows = rows(trades, now)
+        .each(now.micros())
+        .text(|trade| trade.account.as_str());
+    let written = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(INSERT);
+        rows.push_to(&mut sql);
+        sql.build().execute(conn).await.map(|done| done.rows_affected())
+    })?;
+    all_written(written, trades.len())
+}
+
+/// Updates `trades`, which are locked.
 pub async fn update(tx: &mut Tx, trades: &[&TradeRow], now: Timestamp) -> Result<(), StoreError> {
     if trades.is_empty() {
         return Ok(());
     }
-    let rows = Rows::of(trades)
+    let rows = rows(trades, now);
+    let written = on_tx!(tx, |conn| {
+        let mut sql = QueryBuilder::new(UPDATE);
+        rows.push_to(&mut sql);
+        sql.push(
+            ") as v where trades.merchant = v.column1 and trades.provider = v.column2 \
+             and trades.trade_id = v.column3",
+        );
+        sql.build().execute(conn).await.map(|done| done.rows_affected())
+    })?;
+    all_written(written, trades.len())
+}
+
+/// The columns that an insert and an update share.
+fn rows<'r>(trades: &'r [&TradeRow], now: Timestamp) -> Rows<'r, &'r TradeRow> {
+    Rows::of(trades)
         .text(|trade| trade.key.merchant.as_str())
         .text(|trade| trade.key.provider.as_str())
         .text(|trade| trade.key.trade_id.as_str())
@@ -183,19 +215,16 @@ pub async fn update(tx: &mut Tx, trades: &[&TradeRow], now: Timestamp) -> Result
         .int(|trade| trade.failed_at.map(Timestamp::micros))
         .bool(|trade| trade.late)
         .bool(|trade| trade.ships)
-        .each(now.micros());
-    let written = on_tx!(tx, |conn| {
-        let mut sql = QueryBuilder::new(UPDATE);
-        rows.push_to(&mut sql);
-        sql.push(
-            ") as v where trades.merchant = v.column1 and trades.provider = v.column2 \
-             and trades.trade_id = v.column3",
-        );
-        sql.build().execute(conn).await.map(|done| done.rows_affected())
-    })?;
-    if u64::try_from(trades.len()).is_ok_and(|wanted| wanted == written) {
+        .each(now.micros())
+}
+
+fn all_written(written: u64, wanted: usize) -> Result<(), StoreError> {
+    if u64::try_from(wanted).is_ok_and(|wanted| wanted == written) {
         Ok(())
     } else {
-        Err(StoreError::corrupt("trades", "a locked trade is gone"))
+        Err(StoreError::corrupt(
+            "trades",
+            "a locked trade was written elsewhere",
+        ))
     }
 }

@@ -27,8 +27,8 @@ use crate::store::attention::{self, AttentionView, Resolution};
 use crate::store::audit::{self, Deed};
 use crate::store::dead_letters;
 use crate::store::history::{self, NewOutcome};
-use crate::store::trades::{self, TradeKey};
-use crate::store::{StoreError, Tx};
+use crate::store::trades::TradeKey;
+use crate::store::{StoreError, Tx, locks};
 
 /// What was decided.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -131,11 +131,9 @@ impl Run {
             .then(|| readable(&state, event.as_deref()))
             .transpose()?;
         let decided = own_fact(&item, &decision.action)?;
-        if let Some((trade, _)) = &decided {
-            // Before the item: whoever applies an event closes items with the trade's lock in hand.
-            let account = item.account.as_deref().unwrap_or_default();
-            trades::lock(tx, &[(trade, account)], state.clock.now()).await?;
-        }
+        // Before the item: a worker closes items while it holds the trade's lock.
+        let trades: Vec<&TradeKey> = decided.iter().map(|(trade, _)| trade).collect();
+        locks::lock_trades(tx, &trades).await?;
         let resolution = Resolution {
             action: decision.action.clone(),
             reason: decision.reason.clone(),

@@ -23,6 +23,8 @@ pub(super) struct Book {
     pub(super) creates: bool,
     pub(super) trades: BTreeMap<TradeKey, TradeRow>,
     pub(super) changed_trades: BTreeSet<TradeKey>,
+    /// Trades that have no row yet.
+    pub(super) new_trades: BTreeSet<TradeKey>,
     pub(super) orders: BTreeMap<OrderKey, Order>,
     pub(super) facts: BTreeMap<FactKey, Recorded>,
     pub(super) booked: BTreeMap<TradeKey, Vec<Entry>>,
@@ -48,6 +50,8 @@ pub(super) enum Wait {
 /// An order and where it stood when the transaction began.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
+    /// It has no row yet.
+    pub(super) is_new: bool,
     pub(super) before: OrderRow,
     pub(super) row: OrderRow,
     pub(super) began: Standing,
@@ -93,6 +97,18 @@ pub(super) struct Writes {
 }
 
 impl Book {
+    /// The trades that have a row.
+    pub(super) fn existing_trades(&self) -> Vec<TradeKey> {
+        let existing = self.trades.keys().filter(|key| !self.new_trades.contains(*key));
+        existing.cloned().collect()
+    }
+
+    /// The orders that have a row.
+    pub(super) fn existing_orders(&self) -> Vec<OrderKey> {
+        let existing = self.orders.iter().filter(|(_, order)| !order.is_new);
+        existing.map(|(key, _)| key.clone()).collect()
+    }
+
     /// The trades linked to `order`.
     pub(super) fn trades_of(&self, order: &OrderKey) -> Vec<TradeKey> {
         self.trades

@@ -18,7 +18,7 @@ use crate::store::facts::{self, FactKey, FactRow, NewFact};
 use crate::store::ledger::EntryRow;
 use crate::store::orders::{OrderKey, OrderRow};
 use crate::store::trades::{TradeKey, TradeRow};
-use crate::store::{StoreError, Tx, attention, history, ledger, orders, trades};
+use crate::store::{StoreError, Tx, attention, history, ledger, locks, orders, trades};
 use crate::time::Timestamp;
 
 /// The keys of those events about another account that an operator has let pass.
@@ -66,9 +66,9 @@ pub(super) async fn load(
         creates: policy.unknown == Unknown::Create,
         ..Book::default()
     };
-    lock_trades(tx, &mut book, inputs, now).await?;
+    read_trades(tx, &mut book, inputs).await?;
     let plan = Plan::new(&book, inputs);
-    lock_orders(tx, &mut book, &plan, policy, now).await?;
+    read_orders(tx, &mut book, &plan, policy, now).await?;
     if plan
         .registered
         .iter()
@@ -77,7 +77,7 @@ pub(super) async fn load(
         return Err(ApplyError::Contended);
     }
     let fresh = record(tx, inputs, &plan, now).await?;
-    read_facts(tx, &mut book, inputs, &fresh).await?;
+    read_facts(tx, &mut book, inputs, fresh).await?;
     read_ledger(tx, &mut book).await?;
     let keys: Vec<OrderKey> = book.orders.keys().cloned().collect();
     for (merchant, code, source, state) in attention::of_orders(tx, &keys).await? {
@@ -185,17 +185,14 @@ impl Plan {
     }
 }
 
-async fn lock_trades(
-    tx: &mut Tx,
-    book: &mut Book,
-    inputs: &[Input],
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    let mut keys: BTreeMap<TradeKey, String> = BTreeMap::new();
+/// Locks the trades that `inputs` name, and reads those that exist.
+async fn read_trades(tx: &mut Tx, book: &mut Book, inputs: &[Input]) -> Result<(), StoreError> {
+    let mut named: BTreeMap<TradeKey, String> = BTreeMap::new();
     for input in inputs {
         let told = input.told().iter().filter_map(|fact| fact.trade_id.as_ref());
         for trade_id in told.chain(input.taught().iter().map(|(trade, _)| trade)) {
-            keys.entry(input.trade_key(trade_id))
+            named
+                .entry(input.trade_key(trade_id))
                 .or_insert_with(|| input.account.clone().unwrap_or_default());
         }
     }
@@ -207,13 +204,17 @@ async fn lock_trades(
         .filter_map(|(input, fact)| Some(input.order_key(fact.order_id.as_deref()?)))
         .collect();
     for row in trades::of_orders(tx, &registered).await? {
-        keys.entry(row.key).or_insert(row.account);
+        named.entry(row.key).or_insert(row.account);
     }
-    let sorted: Vec<(&TradeKey, &str)> = keys
-        .iter()
-        .map(|(key, account)| (key, account.as_str()))
-        .collect();
-    insert_trades(book, trades::lock(tx, &sorted, now).await?);
+    let keys: Vec<&TradeKey> = named.keys().collect();
+    locks::lock_trades(tx, &keys).await?;
+    insert_trades(book, trades::read(tx, &keys).await?);
+    for (key, account) in named {
+        if !book.trades.contains_key(&key) {
+            book.new_trades.insert(key.clone());
+            book.trades.insert(key.clone(), TradeRow::new(key, &account));
+        }
+    }
     Ok(())
 }
 
@@ -223,29 +224,35 @@ fn insert_trades(book: &mut Book, rows: Vec<TradeRow>) {
     }
 }
 
-async fn lock_orders(
+/// Locks the orders of `plan`, and reads those that exist with all their trades.
+async fn read_orders(
     tx: &mut Tx,
     book: &mut Book,
     plan: &Plan,
     policy: &Policy,
     now: Timestamp,
 ) -> Result<(), StoreError> {
+    let keys: Vec<&OrderKey> = plan.create.iter().chain(&plan.also).collect();
+    locks::lock_orders(tx, &keys).await?;
+    for row in orders::read(tx, &keys).await? {
+        book.orders.insert(row.key.clone(), order(row, false)?);
+    }
+    let existing: Vec<OrderKey> = book.orders.keys().cloned().collect();
+    insert_trades(book, trades::of_orders(tx, &existing).await?);
     let parked_until = match policy.unknown {
         Unknown::Create => None,
         Unknown::Park => Some(now.plus(policy.park_deadline)),
     };
-    let create: Vec<OrderKey> = plan.create.iter().cloned().collect();
-    let also: Vec<OrderKey> = plan.also.iter().cloned().collect();
-    for row in orders::lock(tx, &create, &also, parked_until, now).await? {
-        let order = order(row)?;
-        book.orders.insert(order.row.key.clone(), order);
+    for key in &plan.create {
+        if !book.orders.contains_key(key) {
+            let row = OrderRow::new(key.clone(), parked_until);
+            book.orders.insert(key.clone(), order(row, true)?);
+        }
     }
-    let keys: Vec<OrderKey> = book.orders.keys().cloned().collect();
-    insert_trades(book, trades::of_orders(tx, &keys).await?);
     Ok(())
 }
 
-fn order(row: OrderRow) -> Result<Order, StoreError> {
+fn order(row: OrderRow, is_new: bool) -> Result<Order, StoreError> {
     let status = Status::from_text(&row.status, row.closed_by.as_deref())
         .ok_or_else(|| StoreError::corrupt("orders", format!("status of order {}", row.key.order_id)))?;
     let began = Standing {
@@ -259,6 +266,7 @@ fn order(row: OrderRow) -> Result<Order, StoreError> {
         paid_version: row.paid_version,
     };
     Ok(Order {
+        is_new,
         before: row.clone(),
         row,
         began,
@@ -274,7 +282,7 @@ async fn record(
     inputs: &[Input],
     plan: &Plan,
     now: Timestamp,
-) -> Result<BTreeSet<FactKey>, StoreError> {
+) -> Result<Vec<FactRow>, StoreError> {
     let mut told: BTreeSet<FactKey> = BTreeSet::new();
     let mut new: Vec<NewFact<'_>> = Vec::new();
     for (input, contradicted) in inputs.iter().zip(&plan.contradicted) {
@@ -297,20 +305,20 @@ async fn record(
     let (mut sorted, mut lone): (Vec<_>, Vec<_>) = new.into_iter().partition(|new| belongs(new.fact));
     lone.sort_by_key(|new| (new.merchant, new.provider, new.fact.key.as_str()));
     sorted.extend(lone);
-    Ok(facts::record(tx, &sorted, now).await?.into_iter().collect())
+    facts::record(tx, &sorted, now).await
 }
 
+/// `fresh`: the facts that this batch has recorded. A trade or order that is new has no others.
 async fn read_facts(
     tx: &mut Tx,
     book: &mut Book,
     inputs: &[Input],
-    fresh: &BTreeSet<FactKey>,
+    fresh: Vec<FactRow>,
 ) -> Result<(), StoreError> {
-    let trade_keys: Vec<TradeKey> = book.trades.keys().cloned().collect();
-    let order_keys: Vec<OrderKey> = book.orders.keys().cloned().collect();
+    let recorded: BTreeSet<FactKey> = fresh.iter().map(FactRow::key).collect();
     let add = |book: &mut Book, rows: Vec<FactRow>| {
         for row in rows {
-            let fresh = fresh.contains(&row.key());
+            let fresh = recorded.contains(&row.key());
             let recorded = Recorded {
                 fresh,
                 stepped: !fresh,
@@ -320,7 +328,9 @@ async fn read_facts(
             book.facts.insert(recorded.row.key(), recorded);
         }
     };
-    add(book, facts::of(tx, &trade_keys, &order_keys).await?);
+    add(book, fresh);
+    let (trades, orders) = (book.existing_trades(), book.existing_orders());
+    add(book, facts::of(tx, &trades, &orders).await?);
     // Known, but under another trade; or belonging to nothing.
     let elsewhere: Vec<FactKey> = inputs
         .iter()
@@ -346,9 +356,10 @@ async fn read_facts(
     Ok(())
 }
 
-/// The events that wait for what this batch links, registers, or needs no registration any more.
+/// The events that wait for what this batch links, registers, or needs no registration any more. An event that waits
+/// has made the row of what it waits for.
 async fn read_parked(tx: &mut Tx, book: &mut Book, plan: &Plan) -> Result<(), StoreError> {
-    let trades: Vec<TradeKey> = plan.gained.iter().cloned().collect();
+    let trades: Vec<TradeKey> = plan.gained.difference(&book.new_trades).cloned().collect();
     for (event, trade) in history::parked_by_trade(tx, &trades).await? {
         book.parked.push((event, Wait::Trade(trade)));
     }
@@ -360,7 +371,8 @@ async fn read_parked(tx: &mut Tx, book: &mut Book, plan: &Plan) -> Result<(), St
             .filter(|order| order.row.parked_until.is_some());
         orders.extend(parked.map(|order| order.row.key.clone()));
     }
-    let orders: Vec<OrderKey> = orders.into_iter().collect();
+    let is_new = |key: &OrderKey| book.orders.get(key).is_some_and(|order| order.is_new);
+    let orders: Vec<OrderKey> = orders.into_iter().filter(|key| !is_new(key)).collect();
     for (event, order) in history::parked_by_order(tx, &orders).await? {
         book.parked.push((event, Wait::Order(order)));
     }
@@ -368,8 +380,7 @@ async fn read_parked(tx: &mut Tx, book: &mut Book, plan: &Plan) -> Result<(), St
 }
 
 async fn read_ledger(tx: &mut Tx, book: &mut Book) -> Result<(), StoreError> {
-    let keys: Vec<TradeKey> = book.trades.keys().cloned().collect();
-    for row in ledger::of_trades(tx, &keys).await? {
+    for row in ledger::of_trades(tx, &book.existing_trades()).await? {
         let entry = entry(&row)?;
         let trade = TradeKey {
             merchant: row.merchant,

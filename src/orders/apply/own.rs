@@ -9,7 +9,7 @@ use crate::event::{Fact, FactKind, Money};
 use crate::orders::status::{ClosedBy, Status};
 use crate::store::facts::{self, FactKey};
 use crate::store::orders::{self, OrderKey};
-use crate::store::{StoreError, Tx};
+use crate::store::{StoreError, Tx, locks};
 use crate::time::Timestamp;
 
 /// How a registration ended.
@@ -84,7 +84,8 @@ pub async fn close(
     policy: &Policy,
     now: Timestamp,
 ) -> Result<Close, ApplyError> {
-    let found = orders::lock(tx, &[], std::slice::from_ref(order), None, now).await?;
+    locks::lock_orders(tx, &[order]).await?;
+    let found = orders::read(tx, &[order]).await?;
     let Some(row) = found.into_iter().find(|row| row.parked_until.is_none()) else {
         return Ok(Close::NoOrder);
     };

@@ -1,6 +1,8 @@
 //! Writes what a batch changed: trades, ledger, orders version by version, history, attention, outcomes, and
 //! the messages that tell of it.
 
+use std::collections::BTreeSet;
+
 use super::Outcome;
 use super::book::{Book, Order};
 use super::message::message;
@@ -11,7 +13,7 @@ use crate::store::attention::{self, Resolution};
 use crate::store::attention_group::{self, Counted};
 use crate::store::history::{self, NewHistory};
 use crate::store::orders::{OrderKey, OrderRow};
-use crate::store::trades::TradeRow;
+use crate::store::trades::{TradeKey, TradeRow};
 use crate::store::view::{Reader, views};
 use crate::store::{StoreError, Tx, ledger, messages, orders, parked, trades};
 use crate::time::Timestamp;
@@ -25,12 +27,16 @@ struct Path {
 
 /// Writes `book`.
 pub(super) async fn write(tx: &mut Tx, book: Book, now: Timestamp) -> Result<(), StoreError> {
-    let changed: Vec<&TradeRow> = book
+    let rows = |keys: &BTreeSet<TradeKey>| -> Vec<&TradeRow> {
+        keys.iter().filter_map(|key| book.trades.get(key)).collect()
+    };
+    let changed = book
         .changed_trades
-        .iter()
-        .filter_map(|key| book.trades.get(key))
+        .difference(&book.new_trades)
+        .cloned()
         .collect();
-    trades::update(tx, &changed, now).await?;
+    trades::insert(tx, &rows(&book.new_trades), now).await?;
+    trades::update(tx, &rows(&changed), now).await?;
     ledger::insert(tx, &book.writes.entries, now).await?;
     let paths = write_orders(tx, book.orders.values(), now).await?;
     let lines: Vec<NewHistory> = book.writes.history.into_iter().map(history_line).collect();
@@ -77,12 +83,14 @@ pub(super) async fn write(tx: &mut Tx, book: Book, now: Timestamp) -> Result<(),
     write_messages(tx, &paths, now).await
 }
 
-/// One round for each version: the database wants every version to follow the one before.
+/// One round for each version: the database wants every version to follow the one before. A new order is inserted
+/// at its first.
 async fn write_orders(
     tx: &mut Tx,
     orders: impl Iterator<Item = &Order>,
     now: Timestamp,
 ) -> Result<Vec<Path>, StoreError> {
+    let mut new: Vec<OrderRow> = Vec::new();
     let mut rounds: Vec<Vec<OrderRow>> = Vec::new();
     let mut paths = Vec::new();
     for order in orders {
@@ -102,9 +110,12 @@ async fn write_orders(
                 ..order.began
             };
             let row = row_at(&order.row, &last);
-            if row != order.before {
+            if order.is_new || row != order.before {
                 rows.push(row);
             }
+        }
+        if order.is_new {
+            new.push(rows.remove(0));
         }
         for (round, row) in rows.into_iter().enumerate() {
             match rounds.get_mut(round) {
@@ -120,6 +131,7 @@ async fn write_orders(
             });
         }
     }
+    orders::insert(tx, &new, now).await?;
     for rows in &rounds {
         orders::update(tx, rows, now).await?;
     }

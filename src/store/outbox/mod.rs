@@ -3,8 +3,7 @@
 //! `due_at` is the only clock and it is the database's: a claim is `due_at` moved ahead by [`CLAIM`], so that a
 //! claim nobody lives to finish runs out by itself. The recorder writes event rows in the event's own commit,
 //! `orders::apply` writes message rows in the order's. A row leaves in one of three ways: its message was
-//! confirmed and nothing more is owed ([`confirm`](Store::confirm_published)), its event was applied
-//! ([`finish_applied`]), or a human has to look at it ([`burial`]).
+//! confirmed and nothing more is owed ([`publish`]), its event was applied, or it was given up ([`finish`]).
 //!
 //! Whoever changes how an event stands takes locks in one order, so that Postgres finds no circle and gives nobody
 //! up: its open dead letters by id, its outcome (of several by event id), its rows here by id, its attention items
@@ -12,15 +11,11 @@
 //! end a worker closes dead letters as well, and passes over those that somebody has locked: they are being
 //! redriven. Items of other codes a worker raises and settles before its rows here; nobody else holds both.
 
-mod burial;
 mod claim;
-mod confirm;
-mod ended;
-mod failure;
+mod finish;
+mod publish;
 mod read;
 mod replay;
-mod tell;
-mod unsendable;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,12 +29,9 @@ use crate::store::Store;
 use crate::store::Unreadable;
 use crate::time::Timestamp;
 
-pub use burial::Burial;
 pub use claim::Scope;
-pub use ended::finish_applied;
-pub use failure::{Failed, FailurePolicy};
+pub use finish::{Burial, Failed, FailurePolicy, finish_applied};
 pub use replay::{enqueue_replays, resend_events, resend_messages};
-pub(crate) use tell::{Alarm, tell};
 
 /// How long a claim holds.
 pub const CLAIM: Duration = Duration::from_secs(15);

@@ -410,6 +410,7 @@ fn new_order(key: OrderKey, parked_until: Option<Timestamp>) -> Order {
         parked_until,
     };
     Order {
+        is_new: true,
         before: row.clone(),
         row,
         began: Standing::NEW,

@@ -1,12 +1,14 @@
-//! What the broker has confirmed: a message is done, an event waits for its outcome.
+//! The result of publishing a row: confirmed, not confirmed, or refused by the broker.
 //!
-//! Rows are locked in the order of their ids before anything is decided. `finish_applied` does the same, so
-//! that whichever of relay and worker comes second sees what the first did, and neither leaves a row behind
-//! that nobody is going to delete.
+//! A confirmed message is done; a confirmed event waits for its outcome. Rows are locked in the order of their ids
+//! before anything is decided. `finish_applied` does the same, so that the second of relay and worker sees what the
+//! first did, and no row stays behind that neither will delete.
 
 use std::time::Duration;
 
 use super::{id_list, over_ids};
+use crate::event::{AttentionCode, Event, EventId, text};
+use crate::store::attention::{self, NewAttention};
 use crate::store::{Store, StoreError, Tx, heard, on_tx};
 use crate::time::micros;
 
@@ -50,6 +52,16 @@ const RELEASE: (&str, &str) = over_ids!(
     ""
 );
 
+const MARK_UNPUBLISHABLE: &str = "update outbox set unpublishable = true, claimed_by = null, last_error = $2, \
+     due_at = $3, published_at = case when kind = 'message' then published_at else $3 end where id = $1";
+const END_RESEND: &str = "delete from outbox where id = $1 and kind = 'resend'";
+const END_ROW: &str = "delete from outbox where id = $1";
+
+/// The merchant and the event of a row.
+const ABOUT: &str = "select coalesce(e.merchant, m.merchant, r.merchant, 'default') as merchant, o.event_id \
+     from outbox o left join events e on e.id = o.event_id left join messages m on m.id = o.message_id \
+     left join replays r on r.id = o.replay_id where o.id = $1";
+
 impl Store {
     /// Notes that the broker has taken the messages of these rows, and gives how many are gone: messages, and
     /// events whose outcome was there before the confirm. An event that has no outcome after `reapply_after`,
@@ -67,20 +79,22 @@ impl Store {
         let mut tx = self.begin().await?;
         let now = tx.now().await?.micros();
         lock_rows(&mut tx, &ids).await?;
-        let sql = tx.pick(MARK_PUBLISHED.0, MARK_PUBLISHED.1);
-        on_tx!(&mut tx, |conn| sqlx::query(sql)
-            .bind(&ids)
-            .bind(now)
-            .bind(micros(reapply_after))
-            .execute(conn)
-            .await
-            .map(drop))?;
         let sql = tx.pick(DELETE_DONE.0, DELETE_DONE.1);
         let done = on_tx!(&mut tx, |conn| sqlx::query(sql)
             .bind(&ids)
             .execute(conn)
             .await
             .map(|done| done.rows_affected()))?;
+        if usize::try_from(done).ok() != Some(rows.len()) {
+            let sql = tx.pick(MARK_PUBLISHED.0, MARK_PUBLISHED.1);
+            on_tx!(&mut tx, |conn| sqlx::query(sql)
+                .bind(&ids)
+                .bind(now)
+                .bind(micros(reapply_after))
+                .execute(conn)
+                .await
+                .map(drop))?;
+        }
         tx.commit().await?;
         Ok(done)
     }
@@ -149,6 +163,79 @@ impl Store {
         tx.commit().await?;
         Ok(outlived)
     }
+
+    /// Records that the broker refuses `row`'s message. An event goes to the workers all the same, by name; a message
+    /// waits for an operator; a resend ends. `event` is the row's event, if it was read.
+    pub async fn mark_unpublishable(
+        &self,
+        row: &str,
+        event: Option<&Event>,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        let reason = text::cut(reason, 1000);
+        let mut tx = self.begin().await?;
+        let explanation = format!("the broker does not take this message: {reason}");
+        let item = unpublishable(&mut tx, row, event, &explanation).await?;
+        let now = tx.now().await?;
+        let resend = on_tx!(&mut tx, |conn| sqlx::query(END_RESEND)
+            .bind(row)
+            .execute(conn)
+            .await
+            .map(|done| done.rows_affected()))?;
+        if resend == 0 {
+            on_tx!(&mut tx, |conn| sqlx::query(MARK_UNPUBLISHABLE)
+                .bind(row)
+                .bind(reason)
+                .bind(now.micros())
+                .execute(conn)
+                .await
+                .map(drop))?;
+        }
+        attention::raise(&mut tx, &item, now).await?;
+        tx.commit().await
+    }
+
+    /// Ends a row whose event or message is not in the store: there is nothing to send.
+    pub async fn end_missing(&self, row: &str) -> Result<(), StoreError> {
+        let mut tx = self.begin().await?;
+        let explanation = "its event or message is not in the store, so there was nothing to send";
+        let item = unpublishable(&mut tx, row, None, explanation).await?;
+        on_tx!(&mut tx, |conn| sqlx::query(END_ROW)
+            .bind(row)
+            .execute(conn)
+            .await
+            .map(drop))?;
+        let now = tx.now().await?;
+        attention::raise(&mut tx, &item, now).await?;
+        tx.commit().await
+    }
+}
+
+/// Returns the attention item about a row that cannot be published. It is for the owner of the event or message, or,
+/// if neither is stored, of the replay.
+async fn unpublishable(
+    tx: &mut Tx,
+    row: &str,
+    event: Option<&Event>,
+    explanation: &str,
+) -> Result<NewAttention, StoreError> {
+    if let Some(event) = event {
+        return Ok(NewAttention::about(
+            event,
+            AttentionCode::Unpublishable,
+            row,
+            explanation,
+        ));
+    }
+    let found: Option<(String, Option<String>)> = on_tx!(tx, |conn| sqlx::query_as(ABOUT)
+        .bind(row)
+        .fetch_optional(conn)
+        .await)?;
+    let (merchant, event_id) = found.unwrap_or_else(|| ("default".to_owned(), None));
+    Ok(NewAttention {
+        event_id: event_id.map(EventId::from_text),
+        ..NewAttention::new(&merchant, AttentionCode::Unpublishable, row, explanation)
+    })
 }
 
 async fn release(
