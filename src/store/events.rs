@@ -14,7 +14,7 @@ use sqlx::{PgConnection, QueryBuilder, Sqlite};
 
 use super::lease::KeptLease;
 use super::outbox::CLAIM;
-use super::{Delivery, Repeat, Store, StoreError, Tx, heard};
+use super::{Store, StoreError, Tx, heard};
 use crate::crash;
 use crate::event::{Event, EventId, Money};
 use crate::time::micros;
@@ -85,56 +85,6 @@ impl Store {
             store: self.clone(),
             lease: KeptLease::default(),
         }
-    }
-
-    /// [`Self::insert_fresh`] and, for the rest, [`Writer::compare_repeats`] and [`Self::keep_conflicts`]: for
-    /// callers that have nobody waiting in between.
-    pub async fn record_batch(
-        &self,
-        batch: &[Arc<Event>],
-        claimant: Option<&str>,
-    ) -> Result<Vec<Recorded>, StoreError> {
-        let mut writer = self.writer();
-        let fresh = writer.insert_fresh(batch, claimant).await?;
-        let repeats: Vec<Arc<Event>> = std::iter::zip(batch, &fresh)
-            .filter(|(_, fresh)| !**fresh)
-            .map(|(event, _)| Arc::clone(event))
-            .collect();
-        let compared = writer.compare_repeats(&repeats).await?;
-        let (mut duplicates, mut conflicts) = (Vec::new(), Vec::new());
-        let mut settled = Vec::with_capacity(compared.len());
-        for (repeat, event) in std::iter::zip(compared, repeats) {
-            settled.push(match repeat {
-                Repeat::Duplicate(event_id) => {
-                    duplicates.push(Delivery::of(&event_id, &event));
-                    Recorded::Duplicate { event_id }
-                }
-                Repeat::Conflict(event_id) => {
-                    conflicts.push((event_id.clone(), event));
-                    Recorded::Conflict { event_id }
-                }
-                Repeat::Gone => return Err(sqlx::Error::RowNotFound.into()),
-            });
-        }
-        match writer.note_deliveries(&duplicates).await {
-            // They are duplicates all the same.
-            Err(error @ StoreError::Refused(_)) => tracing::error!(%error, "deliveries not noted"),
-            noted => noted?,
-        }
-        writer.rest();
-        self.keep_conflicts(&conflicts).await?;
-        let mut settled = settled.into_iter();
-        Ok(fresh
-            .into_iter()
-            .map(|fresh| {
-                if fresh {
-                    Some(Recorded::Fresh)
-                } else {
-                    settled.next()
-                }
-            })
-            .map(|recorded| recorded.unwrap_or(Recorded::Fresh))
-            .collect())
     }
 }
 

@@ -23,7 +23,7 @@ use crate::api::problem::Problem;
 use crate::event::{Event, ProviderName};
 use crate::idempotency::{Answer, Withdrawn};
 use crate::store::audit::{self, Deed};
-use crate::store::{Kept, QuarantineFilter, StoreError, Tx};
+use crate::store::{Bisection, Delivery, Kept, QuarantineFilter, Repeat, StoreError, Tx};
 
 /// A clock may be wrong by a lot; a century is a slip of the finger.
 const LARGEST_CORRECTION: i64 = 100 * 366 * 24 * 3600;
@@ -190,29 +190,55 @@ impl Run {
         }
     }
 
-    /// Records what passed. Two calls at once may record the same rows, which makes one event of each; a row counts
-    /// for the call that lets go of it. What has passed is halved around a row that the database itself refuses.
+    /// Records what passed and removes it from the quarantine. Two calls at once may record the same rows, which makes
+    /// one event of each; a row counts for the call that removes it.
     async fn record(&self, passed: Vec<(String, Arc<Event>)>) -> Result<Tally, StoreError> {
         let mut tally = Tally::default();
-        let mut waiting = vec![passed];
-        while let Some(mut passed) = waiting.pop() {
-            let events: Vec<Arc<Event>> = passed.iter().map(|(_, event)| Arc::clone(event)).collect();
-            match self.state.store.record_batch(&events, None).await {
-                Ok(_) => {
-                    let ids: Vec<String> = passed.into_iter().map(|(id, _)| id).collect();
+        let mut parts = Bisection::of(passed);
+        while let Some(part) = parts.take() {
+            let events: Vec<Arc<Event>> = part.iter().map(|(_, event)| Arc::clone(event)).collect();
+            match self.make_durable(&events).await {
+                Ok(()) => {
+                    let ids: Vec<String> = part.into_iter().map(|(id, _)| id).collect();
                     let released = self.state.store.release_quarantined(&ids).await?;
                     tally.verified = tally.verified.saturating_add(released);
                 }
-                Err(StoreError::Refused(_)) if passed.len() > 1 => {
-                    let second = passed.split_off(passed.len().div_euclid(2));
-                    waiting.extend([second, passed]);
+                Err(StoreError::Refused(_)) => {
+                    // It stays in the quarantine; attention was raised when it arrived.
+                    if parts.halve(part).is_some() {
+                        tally.refused = tally.refused.saturating_add(1);
+                    }
                 }
-                // It stays where it is; its arrival told a human.
-                Err(StoreError::Refused(_)) => tally.refused = tally.refused.saturating_add(1),
-                Err(other) => return Err(other),
+                Err(error) => return Err(error),
             }
         }
         Ok(tally)
+    }
+
+    /// Stores `events`, or what each brought as a repeat, as the recorder does with notifications.
+    async fn make_durable(&self, events: &[Arc<Event>]) -> Result<(), StoreError> {
+        let store = &self.state.store;
+        let mut writer = store.writer();
+        let fresh = writer.insert_fresh(events, None).await?;
+        let repeats = std::iter::zip(events, fresh).filter(|(_, fresh)| !fresh);
+        let repeats: Vec<Arc<Event>> = repeats.map(|(event, _)| Arc::clone(event)).collect();
+        let (mut deliveries, mut conflicts) = (Vec::new(), Vec::new());
+        for (event, repeat) in std::iter::zip(&repeats, writer.compare_repeats(&repeats).await?) {
+            match repeat {
+                // Stored by this call, in a part that was then refused for another.
+                Repeat::Duplicate(of) if of == event.id => {}
+                Repeat::Duplicate(of) => deliveries.push(Delivery::of(&of, event)),
+                Repeat::Conflict(with) => conflicts.push((with, Arc::clone(event))),
+                // Its first copy was purged a moment ago; the next call stores it.
+                Repeat::Gone => return Err(StoreError::timed_out()),
+            }
+        }
+        store.keep_conflicts(&conflicts).await?;
+        if let Err(error) = writer.note_deliveries(&deliveries).await {
+            tracing::warn!(deliveries = deliveries.len(), %error, "deliveries of duplicates not written, dropped");
+        }
+        writer.rest();
+        Ok(())
     }
 
     fn passed(&self, page: Vec<Kept>) -> Vec<(String, Arc<Event>)> {
