@@ -1,8 +1,7 @@
 //! What a replay would do, before it is done.
 //!
-//! How many there are is counted over everything that matches, or as much of it as can be looked at in a moment. What
-//! would come of it is found by reading a sample with today's mapping and judging its orders as a worker would, in a
-//! transaction that is dropped.
+//! Counts everything that matches, or as much of it as a short time allows. Then reads a sample with today's mapping and
+//! applies it to its orders as a worker would, in a transaction that is rolled back.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

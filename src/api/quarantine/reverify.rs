@@ -1,8 +1,8 @@
 //! `POST /v1/quarantine/reverify`: judges what was refused again, by today's keys and the time it arrived.
 //!
-//! What passes is recorded as if it had just come, under its event key and so at most once, in batches of their
-//! own; then it leaves the quarantine. Running it again, or from the middle after a crash, changes nothing that
-//! was done. The audit says what was asked before the first batch, and what came of it with the answer.
+//! What passes is recorded like a notification that just arrived, under its event key and so at most once, and then
+//! removed from the quarantine, batch by batch. Running it again, or after a crash, changes nothing that was done. An
+//! audit entry is written before the first batch, and another with the result.
 
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ struct Run {
 
 impl Run {
     async fn carry_out(self) -> Result<(Tx, Answer), Withdrawn> {
-        // Under the key: whoever comes again with another body, or after the account is gone, hears of the key.
+        // Under the idempotency key: a retry with another body, or after the account was removed, is answered by the key.
         self.wish.check(&self.state, &self.operator)?;
         let began = self.begin().await?;
         let tally = self.walk().await?;
@@ -129,7 +129,7 @@ impl Run {
         Ok((tx, answer))
     }
 
-    /// Enters what was asked.
+    /// Writes the audit entry of the request.
     async fn begin(&self) -> Result<String, StoreError> {
         let Wish {
             provider,
@@ -158,7 +158,7 @@ impl Run {
         }
     }
 
-    /// From the oldest to the newest of those that were there when it began.
+    /// Judges and records, from the oldest to the newest of those that were kept when it began.
     async fn walk(&self) -> Result<Tally, StoreError> {
         let store = &self.state.store;
         let filter = QuarantineFilter {
@@ -245,7 +245,7 @@ impl Run {
         let registry = self.state.registry.load();
         let mut passed = Vec::new();
         for kept in page {
-            // An account that has another owner by now is that one's business.
+            // An account may belong to another merchant by now.
             let account =
                 account_of(&registry, &kept).filter(|account| account.merchant == self.operator.merchant);
             let Some(account) = account else {
@@ -254,7 +254,7 @@ impl Run {
             let notification = match notification(&kept, self.wish.clock_correction) {
                 Ok(notification) => notification,
                 Err(error) => {
-                    tracing::warn!(%error, "a refused notification cannot be read any more");
+                    tracing::warn!(%error, "quarantined notification not readable, skipped");
                     continue;
                 }
             };

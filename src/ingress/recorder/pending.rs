@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::event::Event;
 use crate::store::{Recorded, StoreError};
 
-/// Why an event was not recorded. The provider is told to retry in every case.
+/// Why an event was not recorded. Each is answered so that the provider retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unrecorded {
     /// Too many requests wait.

@@ -70,7 +70,7 @@ impl Repeats {
             }
         }
         if unwritten > 0 {
-            drop_notes(unwritten.into());
+            count_dropped(unwritten.into());
             tracing::warn!(deliveries = unwritten, "too many duplicates, deliveries dropped");
         }
         if purged > 0 {
@@ -146,6 +146,8 @@ impl Conflicts {
 /// Writes deliveries of duplicates until the last sender is dropped. Nothing waits for them: what the database does not
 /// take is dropped and counted.
 pub(super) async fn write_notes(mut writer: Writer, mut notes: mpsc::Receiver<Delivery>, deadline: Duration) {
+    // A counter that starts at zero shows its first increment.
+    count_dropped(0);
     let mut batch = Vec::new();
     while notes.recv_many(&mut batch, BATCH_ROWS).await > 0 {
         if let Err(error) = in_time(deadline, writer.note_deliveries(&batch)).await {
@@ -153,7 +155,7 @@ pub(super) async fn write_notes(mut writer: Writer, mut notes: mpsc::Receiver<De
             while let Ok(note) = notes.try_recv() {
                 batch.push(note);
             }
-            drop_notes(u64::try_from(batch.len()).unwrap_or_default());
+            count_dropped(u64::try_from(batch.len()).unwrap_or_default());
             let cause = cause(&error);
             tracing::warn!(deliveries = batch.len(), %error, cause, "deliveries of duplicates not written, dropped");
         }
@@ -162,6 +164,6 @@ pub(super) async fn write_notes(mut writer: Writer, mut notes: mpsc::Receiver<De
     writer.rest();
 }
 
-fn drop_notes(deliveries: u64) {
+fn count_dropped(deliveries: u64) {
     counter!(names::DELIVERIES_DROPPED).increment(deliveries);
 }
