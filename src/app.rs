@@ -201,7 +201,7 @@ impl App {
         let handoff = flows::start(&config, roles, &shared, &flows)?;
 
         let notify_addr = if let Some(recording) = recording {
-            Some(public::receive(&config, &shared, recording, handoff, &public).await?)
+            Some(public::receive(&config, &shared, &recording, handoff, &public).await?)
         } else {
             None
         };

@@ -80,12 +80,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fastapi,express")]
     peers: Vec<Peer>,
     /// Ways of running payhook, and the server that does nothing.
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "payhook,payhook-single,nothing"
-    )]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "payhook,nothing")]
     subjects: Vec<Subject>,
     /// What payhook runs; `all` for everything.
     #[arg(long, default_value = "ingress")]

@@ -260,7 +260,6 @@ fn pool_size(cell: &Cell) -> usize {
         (Subject::Nothing, _) => 2_000,
         (Subject::Fastapi, _) => 6_000,
         (Subject::Express, _) => 10_000,
-        (Subject::PayhookSingle | Subject::SqliteSingle, _) => 20_000,
         (Subject::Payhook | Subject::Sqlite, [Sender::Stripe]) => 45_000,
         (Subject::Payhook | Subject::Sqlite, _) => 30_000,
     };

@@ -26,12 +26,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub(crate) enum Subject {
     /// As it comes, on Postgres.
     Payhook,
-    /// One insert and one commit for each request, 16 at a time, on Postgres.
-    PayhookSingle,
     /// As it comes, on SQLite.
     Sqlite,
-    /// One insert and one commit for each request, on SQLite.
-    SqliteSingle,
     Fastapi,
     Express,
     /// The server that does nothing.
@@ -42,9 +38,7 @@ impl Subject {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Payhook => "payhook",
-            Self::PayhookSingle => "payhook, one insert per request",
             Self::Sqlite => "payhook on SQLite",
-            Self::SqliteSingle => "payhook on SQLite, one insert per request",
             Self::Fastapi => "FastAPI + asyncpg",
             Self::Express => "Express + pg",
             Self::Nothing => "does nothing",
@@ -52,18 +46,11 @@ impl Subject {
     }
 
     pub(crate) fn is_payhook(self) -> bool {
-        matches!(
-            self,
-            Self::Payhook | Self::PayhookSingle | Self::Sqlite | Self::SqliteSingle
-        )
+        matches!(self, Self::Payhook | Self::Sqlite)
     }
 
     pub(crate) fn is_sqlite(self) -> bool {
-        matches!(self, Self::Sqlite | Self::SqliteSingle)
-    }
-
-    fn commits_singly(self) -> bool {
-        matches!(self, Self::PayhookSingle | Self::SqliteSingle)
+        self == Self::Sqlite
     }
 
     /// Whether it keeps what it acks.
@@ -191,7 +178,7 @@ impl Programs {
         if subject.is_payhook() {
             // It listens nowhere.
             let file = folder.join("payhook.toml");
-            fs::write(&file, self.configuration(subject, &database, (0, 0)))?;
+            fs::write(&file, self.configuration(&database, (0, 0)))?;
             let out = Command::new(env!("CARGO_BIN_EXE_payhook"))
                 .args(["migrate", "--config"])
                 .arg(file)
@@ -213,14 +200,9 @@ impl Programs {
         Ok(folder)
     }
 
-    fn configuration(&self, subject: Subject, database: &str, ports: (u16, u16)) -> String {
+    fn configuration(&self, database: &str, ports: (u16, u16)) -> String {
         let (notify, admin) = ports;
         let keys = self.keys.display();
-        let (batch, writers) = if subject.commits_singly() {
-            (1, 16)
-        } else {
-            (256, 1)
-        };
         let Setup {
             broker,
             broker_more,
@@ -235,10 +217,6 @@ admin_addr = "127.0.0.1:{admin}"
 
 [store]
 url = "{database}"
-
-[recorder]
-batch = {batch}
-writers = {writers}
 
 [broker]
 url = "{broker}"
@@ -325,9 +303,9 @@ public_keys = [{{ id = "{}", file = "{keys}/pub.pem" }}]
                 command.args(["nothing", "--listen", &format!("127.0.0.1:{}", ports.0)]);
                 command
             }
-            Subject::Payhook | Subject::PayhookSingle | Subject::Sqlite | Subject::SqliteSingle => {
+            Subject::Payhook | Subject::Sqlite => {
                 let file = folder.join("payhook.toml");
-                fs::write(&file, self.configuration(subject, database, ports))?;
+                fs::write(&file, self.configuration(database, ports))?;
                 let mut command = Command::new(env!("CARGO_BIN_EXE_payhook"));
                 command.args(["serve", "--config"]).arg(file);
                 if !self.setup.roles.is_empty() {

@@ -11,25 +11,25 @@ use crate::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
 use crate::store::outbox::Handoff;
 use crate::store::{Plans, Store, StoreOptions};
 
-/// The connections that notifications are recorded over, and nobody else takes: one for each writer, one to look at
-/// what came twice, and one for the readiness probe. Made first, since a role may have no more to spare later.
+/// The connections that notifications are recorded over, and nothing else uses: one to commit, one to compare repeats,
+/// one for the readiness probe. Made first, since a role may have no more to spare later.
 pub(super) async fn recording(config: &Config, store: &Store) -> Store {
     let recording = store.dedicated(&StoreOptions {
-        max_connections: config.recorder.writers.saturating_add(2),
+        max_connections: 3,
         statement_timeout: config.server.ack_deadline,
         plans: Plans::Lookups,
         ..flow_options(config)
     });
-    // A database that is away is waited for later.
+    // A database that is away now is connected to later.
     drop(recording.connect().await);
     recording
 }
 
-/// Starts the public side: the listener and, behind it, recorder and quarantine. Gives where providers call.
+/// Starts the public side: the listener and, behind it, recorder and quarantine. Returns the address of the listener.
 pub(super) async fn receive(
     config: &Config,
     shared: &flows::Shared<'_>,
-    recording: Store,
+    recording: &Store,
     handoff: Option<mpsc::Sender<Handoff>>,
     public: &Stage,
 ) -> Result<SocketAddr, StartError> {
@@ -39,7 +39,7 @@ pub(super) async fn receive(
         recording,
         RecorderOptions {
             handoff,
-            ..recorder_options(config, shared.process)
+            ..RecorderOptions::new(server.ack_deadline, shared.process)
         },
         quarantine.clone(),
         clock.clone(),
@@ -55,20 +55,12 @@ pub(super) async fn receive(
     );
     let (senders, stop) = (ingress.senders.clone(), public.stop.clone());
     public.tasks.spawn(senders.run(shared.store.clone(), stop));
-    let (noting, stop) = (ingress.key_uses.clone(), public.stop.clone());
-    public.tasks.spawn(noting.run(shared.store.clone(), stop));
+    let (key_uses, stop) = (ingress.key_uses.clone(), public.stop.clone());
+    public.tasks.spawn(key_uses.run(shared.store.clone(), stop));
     let notify = bind(server.notify_addr, server, server.max_connections).await?;
     let addr = address(&notify, server.notify_addr)?;
     public
         .tasks
         .spawn(notify.serve(ingress.router(), public.stop.clone()));
     Ok(addr)
-}
-
-fn recorder_options(config: &Config, process: &str) -> RecorderOptions {
-    RecorderOptions {
-        batch: usize::try_from(config.recorder.batch).unwrap_or(usize::MAX),
-        writers: usize::try_from(config.recorder.writers).unwrap_or(usize::MAX),
-        ..RecorderOptions::new(config.server.ack_deadline, process)
-    }
 }

@@ -13,11 +13,10 @@ use super::environment::Environment;
 use super::problem::Problem;
 
 /// Sections whose keys the environment can override.
-const SECTIONS: [&str; 8] = [
+const SECTIONS: [&str; 7] = [
     "server",
     "store",
     "broker",
-    "recorder",
     "worker",
     "orders",
     "retention",

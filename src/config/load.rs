@@ -16,7 +16,6 @@ use super::keys::{Context, Keys};
 use super::log::LogConfig;
 use super::orders::OrdersConfig;
 use super::problem::{ConfigErrors, Problem};
-use super::recorder::RecorderConfig;
 use super::retention::RetentionConfig;
 use super::server::ServerConfig;
 use super::store::StoreConfig;
@@ -31,8 +30,6 @@ pub struct Config {
     pub server: ServerConfig,
     /// The database.
     pub store: StoreConfig,
-    /// How notifications become commits.
-    pub recorder: RecorderConfig,
     /// Where messages go.
     pub broker: BrokerConfig,
     /// How events are applied.
@@ -181,7 +178,6 @@ fn read<T>(
         server: keys.section("server", ServerConfig::read),
         store: keys.section("store", StoreConfig::read),
         broker: keys.section("broker", BrokerConfig::read),
-        recorder: keys.section("recorder", RecorderConfig::read),
         worker: keys.section("worker", WorkerConfig::read),
         orders: keys.section("orders", OrdersConfig::read),
         retention: keys.section("retention", RetentionConfig::read),

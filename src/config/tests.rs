@@ -86,7 +86,6 @@ fn the_defaults_are_the_contract() {
     assert!(matches!(config.broker.url, BrokerUrl::Embedded));
     assert_eq!(config.broker.prefix, "payhook");
     assert_eq!(config.broker.reapply_after, Duration::from_mins(5));
-    assert_eq!((config.recorder.batch, config.recorder.writers), (256, 1));
     assert_eq!(config.worker.max_attempts, 8);
     assert_eq!(config.orders.unknown, UnknownOrder::Create);
     assert_eq!(config.orders.park_deadline, Duration::from_hours(24));

@@ -1,23 +1,17 @@
 //! The public listener: where providers call. Verify, record, answer exactly.
 //!
-//! [`receive`] takes one request through the whole path, [`recorder`] makes it durable together with its
-//! neighbours, [`reply`] says what the provider expects to hear. Nothing but `POST /notify/{provider}/{account}`
-//! lives here, and nothing here tells a stranger what exists.
+//! [`receive`] takes one request through the whole path, [`recorder`] makes it durable in a batch with others,
+//! [`reply`] is what the provider expects as an answer. The listener serves only
+//! `POST /notify/{provider}/{account}`, and no answer reveals which accounts exist.
 
 mod body;
-mod committer;
-mod conflicts;
-mod deliveries;
 mod key_uses;
 mod origin;
 pub mod quarantine;
-mod queue;
 pub mod receive;
 pub mod recorder;
 mod reply;
 pub mod senders;
-mod settler;
-mod unrecordable;
 
 use std::sync::Arc;
 
@@ -41,30 +35,30 @@ use crate::time::Clock;
 pub struct Ingress {
     /// The accounts; a reload swaps them.
     pub registry: Arc<ArcSwap<Registry>>,
-    /// The way into the store.
+    /// Records events.
     pub recorder: Recorder,
-    /// Where refusals go.
+    /// Keeps refused notifications.
     pub quarantine: Quarantine,
     /// Limits of the listener.
     pub server: Arc<ServerConfig>,
-    /// The present.
+    /// The time.
     pub clock: Clock,
-    /// Whether the drain has begun: then new requests are answered 503, and those that were taken as ever.
+    /// Whether the drain has begun: new requests are then answered 503.
     pub health: Arc<Health>,
-    /// Networks that new events came from; their owner runs [`Senders::run`].
+    /// Networks that new events came from; needs [`Senders::run`].
     pub senders: Senders,
-    /// Which keys verified what came last; somebody must write it ([`KeyUses::run`]).
+    /// When each key last verified a notification; needs [`KeyUses::run`].
     pub key_uses: KeyUses,
-    /// Being stored.
+    /// Permits of notifications that are being stored.
     in_flight: Arc<Semaphore>,
-    /// The budget of bodies that are not small.
+    /// The memory budget of large bodies.
     large: Arc<LargeBodies>,
-    /// Of the log's lines about paths that no account has.
+    /// Limits the log lines about paths that no account has.
     strays: Arc<Restraint>,
 }
 
 impl Ingress {
-    /// For one process.
+    /// The ingress of one process.
     pub fn new(
         registry: Arc<ArcSwap<Registry>>,
         recorder: Recorder,
@@ -73,7 +67,7 @@ impl Ingress {
         clock: Clock,
         health: Arc<Health>,
     ) -> Self {
-        // What counts from nothing shows its first one.
+        // A counter that starts at zero shows its first increment.
         receive::strays().increment(0);
         Self {
             registry,
@@ -90,7 +84,7 @@ impl Ingress {
         }
     }
 
-    /// The whole public listener.
+    /// The router of the public listener.
     pub fn router(self) -> Router {
         Router::new().fallback(receive::receive).with_state(self)
     }

@@ -1,8 +1,7 @@
 //! What a replay would do, before it is done.
 //!
-//! How many there are is counted over everything that matches, or as much of it as can be looked at in a moment. What
-//! would come of it is found by reading a sample with today's mapping and judging its orders as a worker would, in a
-//! transaction that is dropped.
+//! Counts everything that matches, or as much of it as a short time allows. Then reads a sample with today's mapping and
+//! applies it to its orders as a worker would, in a transaction that is rolled back.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -17,9 +16,9 @@ use super::{Replays, Rules};
 use crate::event::{Event, EventId, Reading};
 use crate::orders::apply::{ApplyError, Item, OrderChange, preview};
 use crate::orders::transition::Standing;
-use crate::store::StoreError;
 use crate::store::orders::OrderKey;
 use crate::store::replays::{COUNTED_AT_MOST, Candidate, Group, Place, ReplayFilter, What};
+use crate::store::{Bisection, StoreError};
 
 /// The most events that are read for what would come of them.
 const SAMPLE: u16 = 2000;
@@ -184,7 +183,7 @@ impl Replays {
                 .iter()
                 .map(|(event, reading)| Item { event, reading })
                 .collect();
-            self.judge(plan, &mut changes, &items).await?;
+            self.judge(plan, &mut changes, items).await?;
         }
         plan.changes(changes.into_values().collect());
         Ok(())
@@ -212,23 +211,20 @@ impl Replays {
         Ok(readable)
     }
 
-    /// What would become of `items`. They are halved around one that the database itself refuses.
+    /// Judges `items`, in parts around those that the database refuses.
     async fn judge(
         &self,
         plan: &mut Plan,
         changes: &mut BTreeMap<OrderKey, OrderChange>,
-        items: &[Item<'_>],
+        items: Vec<Item<'_>>,
     ) -> Result<(), StoreError> {
-        let mut waiting = vec![items];
+        let mut parts = Bisection::of(items);
         let mut tries = 1;
-        while let Some(items) = waiting.pop() {
+        while let Some(part) = parts.take() {
             let mut tx = self.store.begin().await?;
-            // Never committed: what was locked or recorded for it is taken back.
-            match (
-                preview(&mut tx, items, &self.policy, self.clock.now()).await,
-                items,
-            ) {
-                (Ok(found), _) => {
+            // Never committed: what was locked or recorded for it is rolled back.
+            match preview(&mut tx, &part, &self.policy, self.clock.now()).await {
+                Ok(found) => {
                     tx.rollback().await?;
                     for applied in &found.applied {
                         plan.counts(applied.outcome.as_str());
@@ -237,19 +233,17 @@ impl Replays {
                         merge(changes, change);
                     }
                 }
-                (Err(ApplyError::Store(error @ StoreError::Refused(_))), [one]) => {
-                    plan.fails(one.event.id.clone(), error.to_string());
+                Err(ApplyError::Store(error @ StoreError::Refused(_))) => {
+                    if let Some(refused) = parts.halve(part) {
+                        plan.fails(refused.event.id.clone(), error.to_string());
+                    }
                 }
-                (Err(ApplyError::Store(StoreError::Refused(_))), _) => {
-                    let (first, second) = items.split_at(items.len().div_euclid(2));
-                    waiting.extend([second, first]);
-                }
-                (Err(ApplyError::Contended), _) if tries < TRIES => {
+                Err(ApplyError::Contended) if tries < TRIES => {
                     tries += 1;
-                    waiting.push(items);
+                    parts.put_back(part);
                 }
-                (Err(ApplyError::Contended), _) => return Err(StoreError::timed_out()),
-                (Err(ApplyError::Store(error)), _) => return Err(error),
+                Err(ApplyError::Contended) => return Err(StoreError::timed_out()),
+                Err(ApplyError::Store(error)) => return Err(error),
             }
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! Writing events: one statement and one commit for a batch and its outbox rows.
 //!
-//! [`Store::insert_fresh`] says which events of a batch are new; the unique constraint on the event key decides
-//! (I2). The others are repeats, and [`Writer::compare_repeats`](super::repeats) says of what. Rows are sorted by
-//! key, so that two daemons with overlapping batches wait for each other in one order instead of deadlocking.
+//! [`Writer::insert_fresh`] stores what is new in a batch; the unique constraint on the event key decides (I2). The
+//! others are repeats, for [`Writer::compare_repeats`](super::repeats). The recorder and `reverify` both store events by
+//! these functions. Rows are sorted by key, so that two daemons with overlapping batches wait for each other in one order instead of deadlocking.
 //!
 //! Postgres takes columns as arrays and not a list of values: one text for every batch size is prepared once,
 //! where 256 sizes with up to 5 376 parameters each would hardly ever be found prepared.
@@ -14,7 +14,7 @@ use sqlx::{PgConnection, QueryBuilder, Sqlite};
 
 use super::lease::KeptLease;
 use super::outbox::CLAIM;
-use super::{Delivery, Repeat, Store, StoreError, Tx, heard};
+use super::{Store, StoreError, Tx, heard};
 use crate::crash;
 use crate::event::{Event, EventId, Money};
 use crate::time::micros;
@@ -46,7 +46,7 @@ const INSERT_SQLITE: &str = "insert into events (id, event_key, provider, accoun
 const OUTBOX_SQLITE: &str = "insert into outbox (id, kind, event_id, created_at, due_at, claimed_by) \
     select id, 'event', id, now.at, now.at + ";
 
-/// How an event that was to be recorded ended. Each may be acked as a success.
+/// The result of recording an event. Each is acked as a success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
     /// Stored, with its outbox row.
@@ -64,7 +64,7 @@ pub enum Recorded {
 }
 
 impl Store {
-    /// Stores what is new in `batch`, durably, and says of each event whether it was. Of events with one key
+    /// Stores what is new in `batch`, durably, and returns for each event whether it was new. Of events with one key
     /// the first is stored. With a `claimant` (this process's id) the outbox rows are born claimed by it.
     ///
     /// All or nothing; a batch is at most [`BATCH_ROWS`] and [`BATCH_BYTES`] (see [`batch_bytes`]).
@@ -79,66 +79,16 @@ impl Store {
         fresh
     }
 
-    /// For who stores batch after batch.
+    /// A writer for batch after batch.
     pub fn writer(&self) -> Writer {
         Writer {
             store: self.clone(),
             lease: KeptLease::default(),
         }
     }
-
-    /// [`Self::insert_fresh`] and, for the rest, [`Writer::compare_repeats`] and [`Self::keep_conflicts`]: for
-    /// callers that have nobody waiting in between.
-    pub async fn record_batch(
-        &self,
-        batch: &[Arc<Event>],
-        claimant: Option<&str>,
-    ) -> Result<Vec<Recorded>, StoreError> {
-        let mut writer = self.writer();
-        let fresh = writer.insert_fresh(batch, claimant).await?;
-        let repeats: Vec<Arc<Event>> = std::iter::zip(batch, &fresh)
-            .filter(|(_, fresh)| !**fresh)
-            .map(|(event, _)| Arc::clone(event))
-            .collect();
-        let compared = writer.compare_repeats(&repeats).await?;
-        let (mut duplicates, mut conflicts) = (Vec::new(), Vec::new());
-        let mut settled = Vec::with_capacity(compared.len());
-        for (repeat, event) in std::iter::zip(compared, repeats) {
-            settled.push(match repeat {
-                Repeat::Duplicate(event_id) => {
-                    duplicates.push(Delivery::of(&event_id, &event));
-                    Recorded::Duplicate { event_id }
-                }
-                Repeat::Conflict(event_id) => {
-                    conflicts.push((event_id.clone(), event));
-                    Recorded::Conflict { event_id }
-                }
-                Repeat::Gone => return Err(sqlx::Error::RowNotFound.into()),
-            });
-        }
-        match writer.note_deliveries(&duplicates).await {
-            // They are duplicates all the same.
-            Err(error @ StoreError::Refused(_)) => tracing::error!(%error, "deliveries not noted"),
-            noted => noted?,
-        }
-        writer.rest();
-        self.keep_conflicts(&conflicts).await?;
-        let mut settled = settled.into_iter();
-        Ok(fresh
-            .into_iter()
-            .map(|fresh| {
-                if fresh {
-                    Some(Recorded::Fresh)
-                } else {
-                    settled.next()
-                }
-            })
-            .map(|recorded| recorded.unwrap_or(Recorded::Fresh))
-            .collect())
-    }
 }
 
-/// Stores batch after batch and looks at what came twice, on a connection that it keeps for as long as it works.
+/// Stores batches and compares repeats, on a connection that it keeps from one call to the next.
 #[derive(Debug)]
 pub struct Writer {
     pub(super) store: Store,
@@ -146,7 +96,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// [`Store::insert_fresh`]. A batch that is abandoned closes the connection.
+    /// Like [`Store::insert_fresh`]. Dropping the future closes the connection.
     pub async fn insert_fresh(
         &mut self,
         batch: &[Arc<Event>],
@@ -176,13 +126,13 @@ impl Writer {
             .collect())
     }
 
-    /// Gives the connection back.
+    /// Returns the connection to its pool.
     pub fn rest(&mut self) {
         self.lease.give_back();
     }
 }
 
-/// What an event counts towards [`BATCH_BYTES`].
+/// The bytes that an event counts towards [`BATCH_BYTES`].
 pub fn batch_bytes(event: &Event) -> usize {
     let content = event.content.as_ref().map_or(0, bytes::Bytes::len);
     event
@@ -192,7 +142,7 @@ pub fn batch_bytes(event: &Event) -> usize {
         .saturating_add(content)
 }
 
-/// By key, the first of each.
+/// The events sorted by key, the first of each key.
 fn sorted_once(batch: &[Arc<Event>]) -> Vec<&Event> {
     let mut rows: Vec<&Event> = batch.iter().map(Arc::as_ref).collect();
     rows.sort_by(|a, b| a.key.cmp(&b.key));

@@ -12,6 +12,7 @@ pub mod accounts;
 pub mod attention;
 pub mod attention_group;
 pub mod audit;
+mod bisect;
 mod broker_queues;
 mod daemon_lock;
 pub mod dead_letters;
@@ -61,6 +62,7 @@ use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{PgPool, SqlitePool};
 
+pub use bisect::Bisection;
 pub use broker_queues::QueueSeen;
 pub use daemon_lock::{DaemonLock, DaemonLockError};
 pub use error::StoreError;

@@ -1,8 +1,8 @@
 //! The second arrival of an event: a duplicate, or a conflict (I4).
 //!
-//! The earlier copy was committed before this file looks, so a duplicate may be acked. That it came again is
-//! noted (`deliveries`, about a hundred an event); a conflict's content is kept beside the first one's and a
-//! human is told once, whatever the number of arrivals. One repeat that cannot be settled fails nobody else's.
+//! The earlier copy was committed before the comparison, so a duplicate may be acked. Its delivery is written to
+//! `deliveries` (about a hundred an event). A conflict's content is kept in `event_conflicts`, and attention is raised
+//! once, however often it arrives.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,34 +35,34 @@ struct EarlierRow {
 /// What is stored under a key.
 struct Earlier {
     id: EventId,
-    /// `None`: this version does not read it.
+    /// `None`: of a format that this version cannot read.
     fingerprint: Option<Fingerprint>,
 }
 
-/// What an event, whose key was taken, is a repeat of.
+/// How an event compares with the one that is stored under its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// Of the same content: [`Writer::note_deliveries`] notes that it came.
+    /// The same content as this event; [`Writer::note_deliveries`] writes the delivery.
     Duplicate(EventId),
-    /// Of other content, or of content that does not read: [`Store::keep_conflicts`] keeps both.
+    /// Other content than this event's, or that one cannot be read; [`Store::keep_conflicts`] keeps both.
     Conflict(EventId),
-    /// Of nothing any more: retention was faster. The provider's next try stores it anew.
+    /// The stored event was purged meanwhile. The provider's next retry is stored as new.
     Gone,
 }
 
-/// That an event came again.
+/// One more arrival of a stored event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Which one.
+    /// The stored event.
     pub event_id: EventId,
-    /// When.
+    /// When it arrived.
     pub received_at: Timestamp,
-    /// From where.
+    /// Its sender.
     pub remote_addr: Option<String>,
 }
 
 impl Delivery {
-    /// `again` is the stored event `of`.
+    /// The arrival of `again`, a duplicate of the stored event `of`.
     pub fn of(of: &EventId, again: &Event) -> Self {
         Self {
             event_id: of.clone(),
@@ -73,7 +73,7 @@ impl Delivery {
 }
 
 impl Writer {
-    /// Says what each of `repeats` is a repeat of.
+    /// Compares each of `repeats` with the event that is stored under its key.
     pub async fn compare_repeats(&mut self, repeats: &[Arc<Event>]) -> Result<Vec<Repeat>, StoreError> {
         if repeats.is_empty() {
             return Ok(Vec::new());
@@ -96,7 +96,7 @@ impl Writer {
         Ok(compared)
     }
 
-    /// Notes that events came again.
+    /// Writes deliveries of duplicates.
     pub async fn note_deliveries(&mut self, again: &[Delivery]) -> Result<(), StoreError> {
         if again.is_empty() {
             return Ok(());
@@ -157,9 +157,9 @@ impl Writer {
 }
 
 impl Store {
-    /// Keeps what `conflicts` brought beside the first contents, and tells a human, all in one transaction. All contents
-    /// before the first attention, both in the order of the events' ids: two daemons that keep the same ones wait for
-    /// each other in one order.
+    /// Keeps the contents of `conflicts` beside the first ones and raises attention, in one transaction. All contents are
+    /// written before the first attention, both in the order of the events' ids: daemons that keep the same conflicts
+    /// wait for each other in one order instead of deadlocking.
     pub async fn keep_conflicts(&self, conflicts: &[(EventId, Arc<Event>)]) -> Result<(), StoreError> {
         if conflicts.is_empty() {
             return Ok(());

@@ -19,6 +19,8 @@ pub mod names {
     pub const ACK_SECONDS: &str = "payhook_ack_seconds";
     /// Histogram: events in one commit of the recorder.
     pub const BATCH_EVENTS: &str = "payhook_batch_events";
+    /// Counter: deliveries of duplicates that were not written to `deliveries`: the database did not keep up.
+    pub const DELIVERIES_DROPPED: &str = "payhook_deliveries_dropped_total";
     /// Gauge: outbox rows without a confirmed publish.
     pub const OUTBOX_ROWS: &str = "payhook_outbox_rows";
     /// Gauge: age of the oldest of them.
@@ -122,6 +124,10 @@ fn describe() {
         (
             names::NOTIFICATIONS,
             "Notifications answered, by outcome and reason",
+        ),
+        (
+            names::DELIVERIES_DROPPED,
+            "Deliveries of duplicates that were not written",
         ),
         (names::PUBLISHED, "Publishes that the broker confirmed"),
         (names::UNROUTED, "Published messages that no queue wanted"),

@@ -135,7 +135,7 @@ impl Api {
         let event = Arc::new(account.event(notification, account.judge(notification).unwrap()));
         self.state
             .store
-            .record_batch(std::slice::from_ref(&event), None)
+            .insert_fresh(std::slice::from_ref(&event), None)
             .await
             .unwrap();
         let reading = registry.read(&event).unwrap();

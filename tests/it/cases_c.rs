@@ -11,7 +11,7 @@ use payhook::time::Timestamp;
 use payhook::worker::Tally;
 use serde_json::Value;
 
-use crate::support::listener::Listener;
+use crate::support::listener::{Listener, record};
 use crate::support::signed::{
     self, STRIPE_PAID, STRIPE_SECRET, Senders, TWOCTWOP_PAID, TWOCTWOP_SECRET, accounts, notification, now,
     registry_of, scheme,
@@ -308,11 +308,11 @@ on_both_stores! {
     async fn c21_a_duplicate_of_an_unfinished_event_does_not_finish_it(fresh) {
         let (mut worker, _handoffs) = embedded(&fresh.store, "one", 8);
         let (event, again) = (worker_paid(1), worker_paid(1));
-        let recorded = fresh.store.record_batch(&[event.clone(), again], None).await.unwrap();
+        let recorded = record(&fresh.store, &[event.clone(), again]).await;
         assert_eq!(recorded[1], Recorded::Duplicate { event_id: event.id.clone() });
         let applied = Tally { applied: 1, ..Tally::default() };
         assert_eq!(worker.step().await.unwrap(), applied);
-        fresh.store.record_batch(&[worker_paid(1)], None).await.unwrap();
+        record(&fresh.store, &[worker_paid(1)]).await;
         assert_eq!(worker.step().await.unwrap(), Tally::default());
         assert_eq!(fresh.number("select count(*) from messages where routing_key = 'order.paid'").await, 1);
     }

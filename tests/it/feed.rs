@@ -37,7 +37,7 @@ async fn record_each(fresh: &FreshStore, events: &[Arc<Event>]) {
     for event in events {
         fresh
             .store
-            .record_batch(std::slice::from_ref(event), None)
+            .insert_fresh(std::slice::from_ref(event), None)
             .await
             .unwrap();
     }
@@ -153,7 +153,7 @@ async fn write_batches(store: Store, writer: usize) -> BTreeSet<String> {
     for round in 0..20 {
         let names: Vec<String> = (0..4).map(|n| format!("{writer}-{round}-{n}")).collect();
         let batch: Vec<Arc<Event>> = names.iter().map(|id| Arc::new(event(id, b"content"))).collect();
-        store.record_batch(&batch, None).await.unwrap();
+        store.insert_fresh(&batch, None).await.unwrap();
         committed.extend(names);
     }
     committed
@@ -184,7 +184,7 @@ on_both_stores! {
         while let Some(names) = writers.join_next().await {
             committed.extend(names.unwrap());
         }
-        first.record_batch(&[Arc::new(event("last", b"content"))], None).await.unwrap();
+        first.insert_fresh(&[Arc::new(event("last", b"content"))], None).await.unwrap();
         committed.insert("last".to_owned());
         let later = Follower { limit: 500, ..Follower::new(&fresh.store, Stream::Events) }.until("last").await;
         for seen in readers.join_all().await {
@@ -214,7 +214,7 @@ on_both_stores! {
             tx.commit().await.unwrap();
             assert_eq!(done, noted, "{id}");
         }
-        fresh.store.record_batch(&[Arc::new(event("4", b"content"))], None).await.unwrap();
+        fresh.store.insert_fresh(&[Arc::new(event("4", b"content"))], None).await.unwrap();
         let again = ["1#r1", "3#r1", "1#r2", "3#r2", "4"];
         assert_eq!(reader.until("4").await, again);
         let all = late.until("4").await;
@@ -262,7 +262,7 @@ on_both_stores! {
         Follower::new(&fresh.store, Stream::Events).until("2").await;
         let mut reader = Follower { begin: Begin::End, ..Follower::new(&fresh.store, Stream::Events) };
         assert!(reader.look().await.is_empty());
-        fresh.store.record_batch(&[Arc::new(event("3", b"content"))], None).await.unwrap();
+        fresh.store.insert_fresh(&[Arc::new(event("3", b"content"))], None).await.unwrap();
         assert_eq!(reader.until("3").await, ["3"]);
     }
 
@@ -272,7 +272,7 @@ on_both_stores! {
         reader.until("4").await;
         for id in ["5", "6"] {
             fresh.store.migrate().await.unwrap();
-            fresh.store.record_batch(&[Arc::new(event(id, b"content"))], None).await.unwrap();
+            fresh.store.insert_fresh(&[Arc::new(event(id, b"content"))], None).await.unwrap();
             assert_eq!(reader.until(id).await, [id]);
         }
     }
@@ -287,7 +287,7 @@ async fn a_long_write_delays_and_loses_nothing() {
         insert(&mut tx, "slow").await;
         fresh
             .store
-            .record_batch(&[Arc::new(event("quick", b"content"))], None)
+            .insert_fresh(&[Arc::new(event("quick", b"content"))], None)
             .await
             .unwrap();
         let mut reader = Follower::new(&fresh.store, Stream::Events);
@@ -354,7 +354,7 @@ async fn a_dump_restored_into_a_younger_cluster_is_followed_by_what_comes_then()
         fresh.store.migrate().await.unwrap();
         fresh
             .store
-            .record_batch(&[Arc::new(event("2", b"content"))], None)
+            .insert_fresh(&[Arc::new(event("2", b"content"))], None)
             .await
             .unwrap();
         assert_eq!(late.until("2").await, ["2"]);
@@ -400,7 +400,7 @@ async fn after_a_failover_readers_go_on_from_the_mark() {
         reader.until("1").await;
         fresh.store.migrate().await.unwrap();
         let two = [Arc::new(event("2", b"content"))];
-        fresh.store.record_batch(&two, None).await.unwrap();
+        fresh.store.insert_fresh(&two, None).await.unwrap();
         assert_eq!(reader.until("2").await, ["2"]);
         // Another timeline: 2 may be one of several that were read and are gone.
         fresh
@@ -410,7 +410,7 @@ async fn after_a_failover_readers_go_on_from_the_mark() {
         fresh.store.migrate().await.unwrap();
         fresh
             .store
-            .record_batch(&[Arc::new(event("3", b"content"))], None)
+            .insert_fresh(&[Arc::new(event("3", b"content"))], None)
             .await
             .unwrap();
         assert_eq!(reader.until("3").await, ["2", "3"]);
@@ -445,7 +445,7 @@ async fn a_file_that_is_put_back_is_followed_by_what_comes_then() {
         // Twice the number that was lost, over several starts: the old cursor lies in the middle of them.
         for n in 1..=10 {
             store
-                .record_batch(&[Arc::new(event(&format!("new{n}"), b"content"))], None)
+                .insert_fresh(&[Arc::new(event(&format!("new{n}"), b"content"))], None)
                 .await
                 .unwrap();
             if n % 4 == 0 {
@@ -470,7 +470,7 @@ async fn a_look_while_many_write_takes_nothing_for_a_restore() {
             writers.spawn(async move {
                 for turn in 0.. {
                     let one = Arc::new(event(&format!("{writer}-{turn}"), b"content"));
-                    store.record_batch(&[one], None).await.unwrap();
+                    store.insert_fresh(&[one], None).await.unwrap();
                 }
             });
         }

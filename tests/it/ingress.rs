@@ -72,7 +72,7 @@ impl Public {
         let tasks = TaskTracker::new();
         let quarantine = Quarantine::start(fresh.store.clone(), &tasks);
         let recorder = Recorder::start(
-            fresh.store.clone(),
+            &fresh.store,
             patient("daemon-1"),
             quarantine.clone(),
             clock.clone(),

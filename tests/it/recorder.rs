@@ -31,7 +31,7 @@ struct Running {
 fn start(store: &Store, options: RecorderOptions) -> Running {
     let tasks = TaskTracker::new();
     let quarantine = Quarantine::start(store.clone(), &tasks);
-    let recorder = Recorder::start(store.clone(), options, quarantine, Clock::system(), &tasks);
+    let recorder = Recorder::start(store, options, quarantine, Clock::system(), &tasks);
     Running { recorder, tasks }
 }
 
@@ -110,9 +110,8 @@ on_both_stores! {
         assert_eq!(fresh.number("select count(*) from outbox where kind = 'event'").await, 601);
     }
 
-    async fn one_commit_for_each_tells_the_same_truth(fresh) {
-        let options = RecorderOptions { batch: 1, writers: 8, ..patient() };
-        let running = start(&fresh.store, options);
+    async fn daemons_that_share_a_store_answer_each_event_once_as_fresh(fresh) {
+        let daemons: Vec<_> = (0..8).map(|_| start(&fresh.store, patient())).collect();
         let once = events(100);
         let copies = once.iter().map(|event| {
             let mut copy = (**event).clone();
@@ -120,11 +119,15 @@ on_both_stores! {
             Arc::new(copy)
         });
         let twice: Vec<_> = once.iter().cloned().chain(copies).collect();
-        let answers = running.record_all(&twice).await;
+        let all = std::iter::zip(&twice, daemons.iter().cycle())
+            .map(|(event, daemon)| daemon.recorder.record(Arc::clone(event)));
+        let answers = futures_util::future::join_all(all).await;
         let fresh_ones = answers.iter().filter(|answer| **answer == Ok(Recorded::Fresh)).count();
         assert_eq!(fresh_ones, 100, "{answers:?}");
         assert!(answers.iter().all(|answer| matches!(answer, Ok(Recorded::Fresh | Recorded::Duplicate { .. }))));
-        running.end().await;
+        for daemon in daemons {
+            daemon.end().await;
+        }
         assert_eq!(stored(&fresh).await, 100);
     }
 
@@ -212,7 +215,6 @@ on_both_stores! {
     async fn a_full_queue_says_so_at_once(fresh) {
         let mut options = patient();
         options.room = 4;
-        options.batch = 2;
         let running = start(&fresh.store, options);
         let held = fresh.lock("events in exclusive mode").await;
         let batch = events(40);
@@ -229,8 +231,7 @@ on_both_stores! {
                 }
             }
         }
-        // Four wait, and the committer stands with one batch, however fast it took that.
-        assert!((34..=36).contains(&overloaded), "{overloaded}");
+        assert_eq!(overloaded, 36);
         drop(held);
         let answers = futures_util::future::join_all(waiting).await;
         assert!(answers.iter().all(|answer| *answer == Ok(Recorded::Fresh)), "{answers:?}");
@@ -301,7 +302,46 @@ on_both_stores! {
 
 /// On SQLite whoever holds the one writer keeps everybody waiting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_on_the_notes_of_what_came_twice_keeps_nobody_waiting() {
+async fn a_lock_on_conflicts_delays_no_duplicate() {
+    FreshStore::with_postgres(|fresh| async move {
+        let running = start(&fresh.store, patient());
+        let first = Arc::new(event("1", b"content"));
+        running.recorder.record(Arc::clone(&first)).await.unwrap();
+        let held = fresh.lock("event_conflicts in exclusive mode").await;
+        let conflicts = events_with(&[b"second", b"third"]);
+        let mut conflicts = Box::pin(running.record_all(&conflicts));
+        assert!(futures_util::poll!(conflicts.as_mut()).is_pending());
+        let duplicate = Ok(Recorded::Duplicate {
+            event_id: first.id.clone(),
+        });
+        for _ in 0..20 {
+            let again = Arc::new(event("1", b"content"));
+            assert_eq!(running.recorder.record(again).await, duplicate);
+        }
+        assert!(futures_util::poll!(conflicts.as_mut()).is_pending());
+        drop(held);
+        let conflict = Ok(Recorded::Conflict {
+            event_id: first.id.clone(),
+        });
+        assert_eq!(conflicts.await, [conflict.clone(), conflict]);
+        running.end().await;
+        assert_eq!(fresh.number("select count(*) from event_conflicts").await, 2);
+        assert_eq!(fresh.number("select count(*) from deliveries").await, 20);
+    })
+    .await;
+}
+
+/// Conflicts of event `1`.
+fn events_with(contents: &[&[u8]]) -> Vec<Arc<Event>> {
+    contents
+        .iter()
+        .map(|content| Arc::new(event("1", content)))
+        .collect()
+}
+
+/// On SQLite whoever holds the one writer keeps all others waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_on_deliveries_delays_no_duplicate() {
     FreshStore::with_postgres(|fresh| async move {
         let running = start(&fresh.store, patient());
         let batch = events(20);
@@ -321,12 +361,11 @@ async fn a_lock_on_the_notes_of_what_came_twice_keeps_nobody_waiting() {
             );
             assert_eq!((fresh, again), (Ok(Recorded::Fresh), duplicate.clone()));
         }
-        // Nor does one of many wait for the notes of all the others.
-        let one_by_one = RecorderOptions {
-            batch: 1,
-            ..RecorderOptions::new(Duration::from_secs(10), "daemon-2")
-        };
-        let others = start(&fresh.store, one_by_one);
+        // Nor do many at once.
+        let others = start(
+            &fresh.store,
+            RecorderOptions::new(Duration::from_secs(10), "daemon-2"),
+        );
         let copies: Vec<_> = (0..100).map(|_| Arc::new(event("1", b"content 1"))).collect();
         let answers = others.record_all(&copies).await;
         assert!(answers.iter().all(|answer| *answer == duplicate), "{answers:?}");

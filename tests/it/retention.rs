@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::support::events::{ARRIVAL, event};
+use crate::support::listener::record;
 use crate::support::store::{FreshStore, on_both_stores};
 
 const DAY: Duration = Duration::from_hours(24);
@@ -54,7 +55,7 @@ fn on_day(id: &str, day: u32) -> Arc<Event> {
 /// Stores events and gives each its outcome on the day it came, as a worker does.
 async fn store_applied(fresh: &FreshStore, events: &[Arc<Event>]) {
     for batch in events.chunks(200) {
-        fresh.store.record_batch(batch, None).await.unwrap();
+        fresh.store.insert_fresh(batch, None).await.unwrap();
     }
     for event in events {
         apply(fresh, event, event.received_at).await;
@@ -130,7 +131,7 @@ on_both_stores! {
         let old = on_day("old", 1);
         let young = on_day("young", 371);
         store_applied(&fresh, &[Arc::clone(&old), Arc::clone(&young)]).await;
-        fresh.store.record_batch(&[again(&old, b"old", 2), again(&old, b"forged", 3)], None).await.unwrap();
+        record(&fresh.store, &[again(&old, b"old", 2), again(&old, b"forged", 3)]).await;
         fresh.by_hand("update attention set state = 'resolved', resolved_at = 1").await.unwrap();
         let purged = retention(&fresh).await.round(&CancellationToken::new()).await.unwrap();
         assert_eq!(purged, Purged { events: 1, ..Purged::default() });
@@ -144,7 +145,7 @@ on_both_stores! {
             assert!(fresh.by_hand(&format!("delete from {table}")).await.is_err(), "{table}");
         }
         // Its key is free again: the same event would be new.
-        let recorded = fresh.store.record_batch(&[again(&old, b"old", 399)], None).await.unwrap();
+        let recorded = record(&fresh.store, &[again(&old, b"old", 399)]).await;
         assert_eq!(recorded, [Recorded::Fresh]);
     }
 
@@ -174,7 +175,7 @@ on_both_stores! {
         ] {
             assert_eq!(fresh.by_hand(&sql).await.unwrap(), 1, "{sql}");
         }
-        fresh.store.record_batch(&[again(repeated, b"repeated", 390), again(conflict, b"forged", 390)], None).await.unwrap();
+        record(&fresh.store, &[again(repeated, b"repeated", 390), again(conflict, b"forged", 390)]).await;
         fresh.by_hand("update attention set state = 'resolved', resolved_at = 1 where code = 'event_conflict'").await.unwrap();
         let mut tx = fresh.store.begin().await.unwrap();
         let lost = Replay { id: "r2".to_owned(), reason: "lost".to_owned() };
@@ -217,7 +218,7 @@ on_both_stores! {
     async fn a_great_many_go_in_batches_while_ingest_goes_on(fresh) {
         let old: Vec<_> = (0..450).map(|n| on_day(&format!("old{n}"), 1)).collect();
         for batch in old.chunks(200) {
-            fresh.store.record_batch(batch, None).await.unwrap();
+            fresh.store.insert_fresh(batch, None).await.unwrap();
         }
         fresh.by_hand("insert into event_outcomes select id, 'applied', 'because', 1 from events").await.unwrap();
         fresh.by_hand("delete from outbox").await.unwrap();
@@ -238,7 +239,7 @@ on_both_stores! {
                 let mut recorded = 0_i64;
                 while !stop.is_cancelled() {
                     let event = on_day(&format!("new{recorded}"), 399);
-                    assert_eq!(fresh.store.record_batch(&[event], None).await.unwrap(), [Recorded::Fresh]);
+                    assert_eq!(fresh.store.insert_fresh(&[event], None).await.unwrap(), [true]);
                     recorded += 1;
                 }
                 recorded

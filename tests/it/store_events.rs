@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 
 use crate::support::events::{ARRIVAL, event, events};
+use crate::support::listener::record;
 use crate::support::rabbit::until;
 use crate::support::store::{FreshStore, on_both_stores};
 
@@ -46,8 +47,7 @@ on_both_stores! {
             amount: event("2", b"").amount,
         }];
         let odd = Arc::new(odd);
-        let recorded = fresh.store.record_batch(&[Arc::clone(&odd)], None).await.unwrap();
-        assert_eq!(recorded, [Recorded::Fresh]);
+        assert_eq!(record(&fresh.store, &[Arc::clone(&odd)]).await, [Recorded::Fresh]);
         let by_id = fresh.store.event(&odd.id).await.unwrap().unwrap();
         let by_key = fresh.store.event_by_key(&odd.key).await.unwrap().unwrap();
         let many = fresh.store.events_by_id(&[odd.id.clone(), EventId::from_text("none")]).await.unwrap();
@@ -71,9 +71,9 @@ on_both_stores! {
         let other = Arc::new(event("2", b"content"));
         let batch = [Arc::clone(&other), Arc::clone(&first), again(&first), again(&first)];
         let duplicate = || Recorded::Duplicate { event_id: first.id.clone() };
-        let recorded = fresh.store.record_batch(&batch, None).await.unwrap();
+        let recorded = record(&fresh.store, &batch).await;
         assert_eq!(recorded, [Recorded::Fresh, Recorded::Fresh, duplicate(), duplicate()]);
-        let recorded = fresh.store.record_batch(&[again(&first)], HANDED_OFF).await.unwrap();
+        let recorded = record(&fresh.store, &[again(&first)]).await;
         assert_eq!(recorded, [duplicate()]);
         assert_eq!(counts(&fresh).await, [2, 2, 3, 0]);
     }
@@ -84,9 +84,9 @@ on_both_stores! {
         let third = Arc::new(event("1", b"third content"));
         let conflict = || Recorded::Conflict { event_id: first.id.clone() };
         let batch = [Arc::clone(&first), Arc::clone(&forged)];
-        assert_eq!(fresh.store.record_batch(&batch, None).await.unwrap(), [Recorded::Fresh, conflict()]);
+        assert_eq!(record(&fresh.store, &batch).await, [Recorded::Fresh, conflict()]);
         let batch = [again(&forged), third, again(&first)];
-        let recorded = fresh.store.record_batch(&batch, None).await.unwrap();
+        let recorded = record(&fresh.store, &batch).await;
         assert_eq!(recorded, [conflict(), conflict(), Recorded::Duplicate { event_id: first.id.clone() }]);
         // Nothing but the first is published: one row for the event, one for the attention message.
         assert_eq!(counts(&fresh).await, [1, 2, 1, 2]);
@@ -102,15 +102,15 @@ on_both_stores! {
         let mut new = event("1", b"new shape");
         new.fingerprint = Fingerprint::versioned([b"same".as_slice()], b"2026-01-01", b"new shape");
         let old = Arc::new(old);
-        fresh.store.record_batch(&[Arc::clone(&old)], None).await.unwrap();
-        let recorded = fresh.store.record_batch(&[Arc::new(new)], None).await.unwrap();
+        record(&fresh.store, &[Arc::clone(&old)]).await;
+        let recorded = record(&fresh.store, &[Arc::new(new)]).await;
         assert_eq!(recorded, [Recorded::Duplicate { event_id: old.id.clone() }]);
     }
 
     async fn an_outbox_row_is_born_due_or_claimed(fresh) {
         let batch = events(2);
-        fresh.store.record_batch(&batch[..1], None).await.unwrap();
-        fresh.store.record_batch(&batch[1..], HANDED_OFF).await.unwrap();
+        fresh.store.insert_fresh(&batch[..1], None).await.unwrap();
+        fresh.store.insert_fresh(&batch[1..], HANDED_OFF).await.unwrap();
         let row = |id: &EventId, condition: &str| format!(
             "select count(*) from outbox where id = '{id}' and event_id = id and kind = 'event' and {condition}");
         let due = row(&batch[0].id, "due_at = created_at and claimed_by is null");
@@ -121,10 +121,10 @@ on_both_stores! {
 
     async fn about_a_hundred_deliveries_are_noted(fresh) {
         let first = Arc::new(event("1", b"content"));
-        fresh.store.record_batch(&[Arc::clone(&first)], None).await.unwrap();
+        record(&fresh.store, &[Arc::clone(&first)]).await;
         for _ in 0..5 {
             let batch: Vec<_> = (0..40).map(|_| again(&first)).collect();
-            fresh.store.record_batch(&batch, None).await.unwrap();
+            record(&fresh.store, &batch).await;
         }
         let [_, _, deliveries, _] = counts(&fresh).await;
         assert!((100..140).contains(&deliveries), "{deliveries}");
@@ -154,7 +154,7 @@ on_both_stores! {
             daemons.spawn(async move {
                 let mut fresh = 0;
                 for batch in mine.chunks(20) {
-                    let recorded = store.record_batch(batch, None).await.unwrap();
+                    let recorded = record(&store, batch).await;
                     fresh += recorded.iter().filter(|recorded| **recorded == Recorded::Fresh).count();
                 }
                 fresh
@@ -175,7 +175,7 @@ on_both_stores! {
             if daemon % 2 == 1 {
                 mine.reverse();
             }
-            daemons.spawn(async move { store.record_batch(&mine, None).await.unwrap() });
+            daemons.spawn(async move { record(&store, &mine).await });
         }
         for recorded in daemons.join_all().await {
             assert!(recorded.iter().all(|recorded| matches!(recorded, Recorded::Conflict { .. })));
@@ -203,8 +203,8 @@ on_both_stores! {
         let mut foreign = event("f", b"content");
         "another".clone_into(&mut foreign.merchant);
         batch.push(Arc::new(foreign));
-        fresh.store.record_batch(&batch, None).await.unwrap();
-        fresh.store.record_batch(&[again(&batch[1])], None).await.unwrap();
+        record(&fresh.store, &batch).await;
+        record(&fresh.store, &[again(&batch[1])]).await;
         fresh.by_hand(&format!(
             "insert into event_outcomes values ('{}', 'applied', 'because', 1)", batch[1].id)).await.unwrap();
         fresh.by_hand(&format!(
@@ -252,7 +252,7 @@ on_both_stores! {
                 let batch: Vec<_> = batch.iter()
                     .map(|(key, content)| Arc::new(event(&format!("{case}-{key}"), &[*content])))
                     .collect();
-                let recorded = fresh.store.record_batch(&batch, None).await.unwrap();
+                let recorded = record(&fresh.store, &batch).await;
                 for (event, recorded) in std::iter::zip(&batch, recorded) {
                     let first = firsts.entry(event.key.clone()).or_insert_with(|| Arc::clone(event));
                     let expected = if first.id == event.id {

@@ -1,8 +1,8 @@
 //! `POST /v1/quarantine/reverify`: judges what was refused again, by today's keys and the time it arrived.
 //!
-//! What passes is recorded as if it had just come, under its event key and so at most once, in batches of their
-//! own; then it leaves the quarantine. Running it again, or from the middle after a crash, changes nothing that
-//! was done. The audit says what was asked before the first batch, and what came of it with the answer.
+//! What passes is recorded like a notification that just arrived, under its event key and so at most once, and then
+//! removed from the quarantine, batch by batch. Running it again, or after a crash, changes nothing that was done. An
+//! audit entry is written before the first batch, and another with the result.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::api::problem::Problem;
 use crate::event::{Event, ProviderName};
 use crate::idempotency::{Answer, Withdrawn};
 use crate::store::audit::{self, Deed};
-use crate::store::{Kept, QuarantineFilter, StoreError, Tx};
+use crate::store::{Bisection, Delivery, Kept, QuarantineFilter, Repeat, StoreError, Tx};
 
 /// A clock may be wrong by a lot; a century is a slip of the finger.
 const LARGEST_CORRECTION: i64 = 100 * 366 * 24 * 3600;
@@ -112,7 +112,7 @@ struct Run {
 
 impl Run {
     async fn carry_out(self) -> Result<(Tx, Answer), Withdrawn> {
-        // Under the key: whoever comes again with another body, or after the account is gone, hears of the key.
+        // Under the idempotency key: a retry with another body, or after the account was removed, is answered by the key.
         self.wish.check(&self.state, &self.operator)?;
         let began = self.begin().await?;
         let tally = self.walk().await?;
@@ -129,7 +129,7 @@ impl Run {
         Ok((tx, answer))
     }
 
-    /// Enters what was asked.
+    /// Writes the audit entry of the request.
     async fn begin(&self) -> Result<String, StoreError> {
         let Wish {
             provider,
@@ -158,7 +158,7 @@ impl Run {
         }
     }
 
-    /// From the oldest to the newest of those that were there when it began.
+    /// Judges and records, from the oldest to the newest of those that were kept when it began.
     async fn walk(&self) -> Result<Tally, StoreError> {
         let store = &self.state.store;
         let filter = QuarantineFilter {
@@ -190,36 +190,62 @@ impl Run {
         }
     }
 
-    /// Records what passed. Two calls at once may record the same rows, which makes one event of each; a row counts
-    /// for the call that lets go of it. What has passed is halved around a row that the database itself refuses.
+    /// Records what passed and removes it from the quarantine. Two calls at once may record the same rows, which makes
+    /// one event of each; a row counts for the call that removes it.
     async fn record(&self, passed: Vec<(String, Arc<Event>)>) -> Result<Tally, StoreError> {
         let mut tally = Tally::default();
-        let mut waiting = vec![passed];
-        while let Some(mut passed) = waiting.pop() {
-            let events: Vec<Arc<Event>> = passed.iter().map(|(_, event)| Arc::clone(event)).collect();
-            match self.state.store.record_batch(&events, None).await {
-                Ok(_) => {
-                    let ids: Vec<String> = passed.into_iter().map(|(id, _)| id).collect();
+        let mut parts = Bisection::of(passed);
+        while let Some(part) = parts.take() {
+            let events: Vec<Arc<Event>> = part.iter().map(|(_, event)| Arc::clone(event)).collect();
+            match self.make_durable(&events).await {
+                Ok(()) => {
+                    let ids: Vec<String> = part.into_iter().map(|(id, _)| id).collect();
                     let released = self.state.store.release_quarantined(&ids).await?;
                     tally.verified = tally.verified.saturating_add(released);
                 }
-                Err(StoreError::Refused(_)) if passed.len() > 1 => {
-                    let second = passed.split_off(passed.len().div_euclid(2));
-                    waiting.extend([second, passed]);
+                Err(StoreError::Refused(_)) => {
+                    // It stays in the quarantine; attention was raised when it arrived.
+                    if parts.halve(part).is_some() {
+                        tally.refused = tally.refused.saturating_add(1);
+                    }
                 }
-                // It stays where it is; its arrival told a human.
-                Err(StoreError::Refused(_)) => tally.refused = tally.refused.saturating_add(1),
-                Err(other) => return Err(other),
+                Err(error) => return Err(error),
             }
         }
         Ok(tally)
+    }
+
+    /// Stores `events`, or what each brought as a repeat, as the recorder does with notifications.
+    async fn make_durable(&self, events: &[Arc<Event>]) -> Result<(), StoreError> {
+        let store = &self.state.store;
+        let mut writer = store.writer();
+        let fresh = writer.insert_fresh(events, None).await?;
+        let repeats = std::iter::zip(events, fresh).filter(|(_, fresh)| !fresh);
+        let repeats: Vec<Arc<Event>> = repeats.map(|(event, _)| Arc::clone(event)).collect();
+        let (mut deliveries, mut conflicts) = (Vec::new(), Vec::new());
+        for (event, repeat) in std::iter::zip(&repeats, writer.compare_repeats(&repeats).await?) {
+            match repeat {
+                // Stored by this call, in a part that was then refused for another.
+                Repeat::Duplicate(of) if of == event.id => {}
+                Repeat::Duplicate(of) => deliveries.push(Delivery::of(&of, event)),
+                Repeat::Conflict(with) => conflicts.push((with, Arc::clone(event))),
+                // Its first copy was purged a moment ago; the next call stores it.
+                Repeat::Gone => return Err(StoreError::timed_out()),
+            }
+        }
+        store.keep_conflicts(&conflicts).await?;
+        if let Err(error) = writer.note_deliveries(&deliveries).await {
+            tracing::warn!(deliveries = deliveries.len(), %error, "deliveries of duplicates not written, dropped");
+        }
+        writer.rest();
+        Ok(())
     }
 
     fn passed(&self, page: Vec<Kept>) -> Vec<(String, Arc<Event>)> {
         let registry = self.state.registry.load();
         let mut passed = Vec::new();
         for kept in page {
-            // An account that has another owner by now is that one's business.
+            // An account may belong to another merchant by now.
             let account =
                 account_of(&registry, &kept).filter(|account| account.merchant == self.operator.merchant);
             let Some(account) = account else {
@@ -228,7 +254,7 @@ impl Run {
             let notification = match notification(&kept, self.wish.clock_correction) {
                 Ok(notification) => notification,
                 Err(error) => {
-                    tracing::warn!(%error, "a refused notification cannot be read any more");
+                    tracing::warn!(%error, "quarantined notification not readable, skipped");
                     continue;
                 }
             };

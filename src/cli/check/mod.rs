@@ -118,7 +118,7 @@ async fn judge(globals: &Globals, out: &mut Output) -> std::io::Result<u8> {
     };
     let mut findings = settings::findings(&config);
     let ((of_store, known), of_broker) = tokio::join!(
-        store::findings(&config.store, config.recorder.writers, DEADLINE),
+        store::findings(&config.store, DEADLINE),
         broker::findings(&config.broker, DEADLINE),
     );
     findings.extend(keys::findings(&registry, &known, Clock::system().now()));

@@ -19,20 +19,16 @@ const WHAT: &str = "store";
 /// How long the server has to say why it gives no connection.
 const ASK_WHY: Duration = Duration::from_secs(1);
 
-/// A daemon takes these besides its pool and one for each writer: two more to record with, two for what is rare there,
-/// six for relay and workers (`app`, `ingress::recorder`).
-const BESIDES_THE_POOL: u32 = 10;
+/// Connections of a daemon besides its pool: three to record with, two for notes and conflicts there, six for relay and
+/// workers (`app`, `ingress::recorder`).
+const BESIDES_THE_POOL: u32 = 11;
 
 /// The least that `store.max_connections` may be.
 const SMALLEST_POOL: u32 = 2;
 
 /// All findings of the database, after at most `deadline` and a second, and what it knows of accounts and keys, as far
 /// as it can tell.
-pub(super) async fn findings(
-    config: &StoreConfig,
-    writers: u32,
-    deadline: Duration,
-) -> (Vec<Finding>, Known) {
+pub(super) async fn findings(config: &StoreConfig, deadline: Duration) -> (Vec<Finding>, Known) {
     let url = config.url.expose_secret();
     if !config.is_postgres() && config.sqlite_file.is_none() {
         let lost = "lives in memory: everything is lost when the process ends";
@@ -73,7 +69,7 @@ pub(super) async fn findings(
         },
         _ => Known::default(),
     };
-    (judge(config, writers, found), known)
+    (judge(config, found), known)
 }
 
 /// What Postgres says to one who asks for a connection, if it gives none; a pool only says that time ran out.
@@ -90,7 +86,7 @@ fn in_its_words(said: Option<String>) -> String {
         .unwrap_or_default()
 }
 
-fn judge(config: &StoreConfig, writers: u32, found: Inspection) -> Vec<Finding> {
+fn judge(config: &StoreConfig, found: Inspection) -> Vec<Finding> {
     let file = || {
         config
             .sqlite_file
@@ -131,7 +127,7 @@ fn judge(config: &StoreConfig, writers: u32, found: Inspection) -> Vec<Finding> 
             found.extend(
                 settings
                     .iter()
-                    .filter_map(|(name, value)| of_setting(name, value, Wanted::by(config, writers))),
+                    .filter_map(|(name, value)| of_setting(name, value, Wanted::by(config))),
             );
             found
         }
@@ -208,10 +204,10 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn by(config: &StoreConfig, writers: u32) -> Self {
+    fn by(config: &StoreConfig) -> Self {
         Self {
             pool: config.max_connections,
-            besides: writers.saturating_add(BESIDES_THE_POOL),
+            besides: BESIDES_THE_POOL,
         }
     }
 }
@@ -274,7 +270,7 @@ mod tests {
             ("connection limit of the role", "26", Some(Level::Warning)),
             ("connection limit of the role", "27", None),
         ] {
-            let found = of_setting(name, value, Wanted::by(&config, 1)).map(|finding| finding.level);
+            let found = of_setting(name, value, Wanted::by(&config)).map(|finding| finding.level);
             assert_eq!(found, level, "{name} = {value}");
         }
     }
@@ -300,7 +296,6 @@ mod tests {
     async fn a_store_in_memory_is_a_problem() {
         let found = findings(
             &config("[store]\nurl = \"sqlite::memory:\""),
-            1,
             Duration::from_secs(1),
         )
         .await;

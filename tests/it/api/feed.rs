@@ -14,7 +14,7 @@ const CONTENT: &[u8] = br#"{"amount":1.10,"payer":"canary"}"#;
 async fn record(fresh: &FreshStore, id: &str, merchant: &str) {
     let mut event: Event = event(id, CONTENT);
     merchant.clone_into(&mut event.merchant);
-    fresh.store.record_batch(&[Arc::new(event)], None).await.unwrap();
+    fresh.store.insert_fresh(&[Arc::new(event)], None).await.unwrap();
 }
 
 /// Follows from `path` until `wanted` items are there; the last page's cursor with them.

@@ -7,6 +7,7 @@ use payhook::provider::signature::{Digest, RsaSigner};
 use payhook::provider::wechatpay::sign::{Method, v2_payment};
 
 use super::*;
+use crate::support::rabbit::until;
 use crate::support::store::on_both_stores;
 use crate::support::traffic::{Happening, Sender, Signers, Telling, keys};
 
@@ -245,7 +246,8 @@ on_both_stores! {
             }
         }
         assert_eq!(fresh.number("select count(*) from events").await, 6);
-        assert_eq!(fresh.number("select count(*) from deliveries").await, 6);
+        let deliveries = async || fresh.number("select count(*) from deliveries").await == 6;
+        until("the deliveries of the duplicates to be written", deliveries).await;
         fresh.by_hand("alter table events rename to events_away").await.unwrap();
         for case in &cases {
             heard(&public.post(&case.genuine).await, case, 503, case.unavailable);

@@ -10,9 +10,10 @@ use axum::body::Body;
 use axum::extract::Request;
 use http_body_util::BodyExt as _;
 use payhook::config::{Config, Environment};
-use payhook::event::Notification;
+use payhook::event::{Event, Notification};
 use payhook::ingress::{Ingress, Quarantine, Recorder, RecorderOptions};
 use payhook::provider::Registry;
+use payhook::store::{Recorded, Store};
 use payhook::telemetry::Health;
 use payhook::time::Clock;
 use tokio_util::task::TaskTracker;
@@ -32,10 +33,20 @@ pub(crate) struct Listener {
 
 /// A machine that stalls is no store that does; tests of one that does say how long they wait.
 pub(crate) fn patient(process: &str) -> RecorderOptions {
-    RecorderOptions {
-        noting: Duration::from_mins(1),
-        ..RecorderOptions::new(Duration::from_mins(1), process)
-    }
+    RecorderOptions::new(Duration::from_mins(1), process)
+}
+
+/// Records `events` in their order, as notifications are recorded, and waits until all is written.
+pub(crate) async fn record(store: &Store, events: &[Arc<Event>]) -> Vec<Recorded> {
+    let tasks = TaskTracker::new();
+    let quarantine = Quarantine::start(store.clone(), &tasks);
+    let recorder = Recorder::start(store, patient("test"), quarantine, Clock::system(), &tasks);
+    let recorded = events.iter().map(|event| recorder.record(Arc::clone(event)));
+    let recorded = futures_util::future::try_join_all(recorded).await.unwrap();
+    drop(recorder);
+    tasks.close();
+    tasks.wait().await;
+    recorded
 }
 
 /// An answer as it goes over the wire.
@@ -70,13 +81,7 @@ impl Listener {
         let (tasks, clock) = (TaskTracker::new(), Clock::fixed(now()));
         let quarantine = Quarantine::start(fresh.store.clone(), &tasks);
         let options = patient("test");
-        let recorder = Recorder::start(
-            fresh.store.clone(),
-            options,
-            quarantine.clone(),
-            clock.clone(),
-            &tasks,
-        );
+        let recorder = Recorder::start(&fresh.store, options, quarantine.clone(), clock.clone(), &tasks);
         let registry = Arc::new(ArcSwap::from_pointee(registry));
         let health = Arc::new(Health::new(true));
         let ingress = Ingress::new(

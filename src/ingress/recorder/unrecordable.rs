@@ -1,10 +1,10 @@
-//! Events that the database refuses: kept in the quarantine, and a human is told.
+//! Events that the database refuses: kept in the quarantine, with an attention item.
 
 use std::time::Duration;
 
-use super::quarantine::Quarantine;
-use super::recorder::{Unrecorded, Waiting, cause, in_time};
+use super::pending::{Pending, Unrecorded, cause, in_time};
 use crate::event::{AttentionCode, Event};
+use crate::ingress::quarantine::Quarantine;
 use crate::store::attention::{self, NewAttention};
 use crate::store::{Store, StoreError};
 use crate::time::Clock;
@@ -12,24 +12,22 @@ use crate::time::Clock;
 /// Where such events go.
 #[derive(Debug)]
 pub(super) struct Unrecordable {
-    /// Not the connections that everybody needs.
-    pub(super) aside: Store,
+    pub(super) store: Store,
     pub(super) quarantine: Quarantine,
     pub(super) clock: Clock,
-    pub(super) ack_deadline: Duration,
+    pub(super) deadline: Duration,
 }
 
 impl Unrecordable {
-    /// Keeps the event of `waiting` for a human, and answers.
-    pub(super) async fn keep(&self, waiting: Waiting, error: &StoreError) {
-        let event = &waiting.event;
-        tracing::error!(event.key = %event.key, cause = cause(error), "the database refuses this event");
+    /// Keeps the event of `pending`, which the database refused with `error`, and answers.
+    pub(super) async fn keep(&self, pending: Pending, error: &StoreError) {
+        let event = &pending.event;
+        tracing::error!(event.key = %event.key, cause = cause(error), "event refused by the database, quarantined");
         self.quarantine.keep_event(event);
-        let raised = in_time(self.ack_deadline, self.raise(event)).await;
-        if let Err(error) = raised {
-            tracing::error!(event.key = %event.key, cause = cause(&error), "attention could not be raised");
+        if let Err(error) = in_time(self.deadline, self.raise(event)).await {
+            tracing::error!(event.key = %event.key, cause = cause(&error), "attention not raised");
         }
-        waiting.tell(Err(Unrecorded::Unrecordable));
+        pending.answer(Err(Unrecorded::Unrecordable));
     }
 
     async fn raise(&self, event: &Event) -> Result<(), StoreError> {
@@ -47,7 +45,7 @@ impl Unrecordable {
                           the provider was told to send it again."
                     .to_owned(),
         };
-        let mut tx = self.aside.begin().await?;
+        let mut tx = self.store.begin().await?;
         attention::raise(&mut tx, &item, self.clock.now()).await?;
         tx.commit().await
     }
