@@ -58,7 +58,7 @@ pub(super) fn start(
     let bell = shared.bell.clone();
     let lookups = shared.store.dedicated(&StoreOptions {
         max_connections: CONNECTIONS,
-        plans: Plans::FreshLookups,
+        plans: Plans::Lookups,
         ..flow_options(config)
     });
     let (for_relay, for_worker, taken) = match &broker {

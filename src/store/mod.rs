@@ -89,10 +89,9 @@ pub enum Plans {
     /// As it likes.
     #[default]
     Any,
-    /// Every statement looks rows up by their keys: nothing else is planned, however small a table looks.
+    /// Every statement looks rows up by their keys: nothing else is planned, however small a table looks. A plan is kept
+    /// until its tables are analyzed, whatever the parameters.
     Lookups,
-    /// The same, and no plan is kept: which index is the right one shows only when a table has grown.
-    FreshLookups,
 }
 
 /// How to reach the database.

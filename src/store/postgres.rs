@@ -39,7 +39,7 @@ const READS_ONLY: &str = "select current_setting('transaction_read_only') = 'on'
 /// Nothing but nested loops over indexes in their order; and no compiling, which would cost more than any of them.
 const LOOKUPS: &str = "select set_config(setting, 'off', false) from unnest(array['enable_seqscan', \
     'enable_bitmapscan', 'enable_hashjoin', 'enable_mergejoin', 'jit']) as setting";
-const FRESH: &str = "select set_config('plan_cache_mode', 'force_custom_plan', false)";
+const GENERIC: &str = "select set_config('plan_cache_mode', 'force_generic_plan', false)";
 
 /// What a session begins with.
 #[derive(Debug)]
@@ -138,8 +138,7 @@ pub(super) fn pool(connect: PgConnectOptions, options: &StoreOptions) -> PgPool 
 fn setup(options: &StoreOptions) -> String {
     let plans: &[&str] = match options.plans {
         Plans::Any => &[],
-        Plans::Lookups => &[LOOKUPS],
-        Plans::FreshLookups => &[LOOKUPS, FRESH],
+        Plans::Lookups => &[LOOKUPS, GENERIC],
     };
     let session = format!(
         "select set_config('statement_timeout', '{}ms', false), \

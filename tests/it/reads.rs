@@ -30,7 +30,7 @@ async fn a_batch_reads_what_it_looks_up_and_no_more() {
         }
         let lookups = fresh.store.dedicated(&StoreOptions {
             max_connections: 4,
-            plans: Plans::FreshLookups,
+            plans: Plans::Lookups,
             ..StoreOptions::default()
         });
         let (worker, handoffs) = embedded(&lookups, "one", 8);
