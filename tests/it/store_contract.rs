@@ -288,12 +288,41 @@ on_both_stores! {
         assert_eq!(fresh.by_hand(pay).await.unwrap(), 1);
     }
 
-    async fn an_order_can_not_be_born_paid(fresh) {
-        for (columns, values) in [("paid", "5"), ("version", "1"), ("paid_version", "1")] {
-            let born = format!(
-                "insert into orders (merchant, order_id, status, created_at, updated_at, {columns})
-                 values ('m', 'o2', 'pending', 1, 1, {values})");
-            assert!(fresh.by_hand(&born).await.is_err(), "{columns} = {values} was taken");
+    async fn an_order_is_inserted_at_the_version_that_its_changes_make(fresh) {
+        let insert = async |number: usize, status: &str, values: &str| fresh.by_hand(&format!(
+            "insert into orders (merchant, order_id, created_at, updated_at, status, paid, refunded, version, paid_version)
+             values ('m', 'b{number}', 1, 1, '{status}', {values})")).await;
+        for (number, (status, values)) in [
+            ("pending", "5, 0, 0, null"),
+            ("pending", "0, 0, 1, null"),
+            ("pending", "0, 0, 0, 1"),
+            ("pending", "0, 0, 1, 1"),
+            ("processing", "0, 0, 0, null"),
+            ("paid", "5, 0, 0, null"),
+            ("paid", "5, 0, 0, 1"),
+            ("paid", "5, 0, 1, 0"),
+            ("paid", "5, 0, 2, 1"),
+            ("paid", "5, 0, 2, 2"),
+            ("paid", "-5, 0, 1, 1"),
+            ("finished", "5, 0, 1, 1"),
+            ("finished", "5, 0, 3, 1"),
+            ("finished", "5, 0, 2, 2"),
+            ("partially_refunded", "5, 2, 1, 1"),
+            ("refunded", "5, 5, 2, 1"),
+            ("refunded", "5, 5, 2, null"),
+        ].into_iter().enumerate() {
+            assert!(insert(number, status, values).await.is_err(), "{status} {values} was taken");
+        }
+        for (number, (status, values)) in [
+            ("pending", "0, 0, 0, null"),
+            ("processing", "0, 0, 1, null"),
+            ("paid", "5, 0, 1, 1"),
+            ("paid", "5, 0, 1, null"),
+            ("finished", "5, 0, 2, 1"),
+            ("partially_refunded", "5, 2, 2, 1"),
+            ("refunded", "5, 5, 1, null"),
+        ].into_iter().enumerate() {
+            assert_eq!(insert(number, status, values).await.unwrap(), 1, "{status} {values}");
         }
     }
 
