@@ -133,7 +133,7 @@ pub async fn read(tx: &mut Tx, orders: &[&OrderKey]) -> Result<Vec<OrderRow>, St
     rows.into_iter().map(OrderRow::try_from).collect()
 }
 
-/// Inserts `orders`, which are locked and do not exist, at their first version.
+/// Inserts `orders`, which are locked and do not exist.
 pub async fn insert(tx: &mut Tx, orders: &[OrderRow], now: Timestamp) -> Result<(), StoreError> {
     if orders.is_empty() {
         return Ok(());

@@ -84,7 +84,7 @@ pub(super) async fn write(tx: &mut Tx, book: Book, now: Timestamp) -> Result<(),
 }
 
 /// One round for each version: the database wants every version to follow the one before. A new order is inserted
-/// at its first.
+/// at its last.
 async fn write_orders(
     tx: &mut Tx,
     orders: impl Iterator<Item = &Order>,
@@ -115,7 +115,8 @@ async fn write_orders(
             }
         }
         if order.is_new {
-            new.push(rows.remove(0));
+            new.extend(rows.pop());
+            rows.clear();
         }
         for (round, row) in rows.into_iter().enumerate() {
             match rounds.get_mut(round) {
