@@ -5,7 +5,7 @@
 //! finished without its effect, nor the effect there without the answer, whatever dies when. A claim whose
 //! lease ran out is taken over, since an unfinished claim wrote nothing. Only a call that declares an effect
 //! outside the database ([`Effect::Outside`]) can end in an unknown outcome, which waits for
-//! [`Keys::reconcile`]. Brings its own table ([`POSTGRES_SCHEMA`], [`SQLITE_SCHEMA`]) and knows nothing of
+//! [`Keys::reconcile`]. Knows nothing of
 //! payhook.
 
 mod claim;
@@ -21,8 +21,3 @@ pub use fingerprint::{BodyProblem, fingerprint};
 pub use key::{IDEMPOTENCY_KEY, Key, KeyProblem, X_IDEMPOTENCY_KEY};
 pub use keys::{Connection, Keys, Pool};
 pub use once::{Answer, Call, IDEMPOTENT_REPLAYED, Refusal, Transactions, Withdrawn, once, once_in_steps};
-
-/// The table, for a service that runs its own migrations on Postgres.
-pub const POSTGRES_SCHEMA: &str = include_str!("../../migrations/postgres/0006_idempotency.sql");
-/// The table, for a service that runs its own migrations on SQLite.
-pub const SQLITE_SCHEMA: &str = include_str!("../../migrations/sqlite/0006_idempotency.sql");

@@ -17,9 +17,6 @@ const SELECT: &str = "select provider, account, known_at from accounts";
 /// account gives no `since`: its notification was under way, or the provider's clock is behind.
 pub const UNDER_WAY: Duration = Duration::from_mins(5);
 
-/// The migration that made the table: `check` may look at an older database.
-pub(super) const SINCE: i64 = 25;
-
 /// Provider and name of an account.
 pub type AccountKey = (String, String);
 

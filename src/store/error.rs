@@ -24,6 +24,12 @@ pub enum StoreError {
         "the database's encoding is {0}, payhook needs UTF8: create one with `createdb -E UTF8 -T template0 NAME`"
     )]
     Encoding(String),
+    /// The schema has migrations that are not this binary's.
+    #[error(
+        "the database's schema was made by another build of payhook and cannot be migrated: \
+         use that build, or name a new database"
+    )]
+    OtherBuild,
     /// The schema could not be brought up to date.
     #[error("migration failed")]
     Migration(#[source] MigrateError),
@@ -54,6 +60,7 @@ impl From<MigrateError> for StoreError {
     fn from(error: MigrateError) -> Self {
         match error {
             MigrateError::Execute(cause) if !matches!(cause, sqlx::Error::Database(_)) => Self::from(cause),
+            MigrateError::VersionMismatch(_) | MigrateError::VersionMissing(_) => Self::OtherBuild,
             other => Self::Migration(other),
         }
     }

@@ -62,12 +62,12 @@ pub async fn inspect(url: &str, options: &StoreOptions) -> Result<Inspection, St
         let pool = postgres::pool(url.parse()?, options);
         let settings = sqlx::query_as(SETTINGS).fetch_all(&pool).await?;
         let schema = schema::of_postgres(&pool).await?;
-        let key_uses = if schema.has(key_uses::SINCE) {
+        let key_uses = if schema.is_current() {
             Some(key_uses::of_postgres(&pool).await?)
         } else {
             None
         };
-        let accounts = if schema.has(accounts::SINCE) {
+        let accounts = if schema.is_current() {
             Some(accounts::of_postgres(&pool).await?)
         } else {
             None
@@ -93,12 +93,12 @@ pub async fn inspect(url: &str, options: &StoreOptions) -> Result<Inspection, St
         ("synchronous".to_owned(), synchronous.to_string()),
     ];
     let schema = schema::of_sqlite(&pool).await?;
-    let key_uses = if schema.has(key_uses::SINCE) {
+    let key_uses = if schema.is_current() {
         Some(key_uses::of_sqlite(&pool).await?)
     } else {
         None
     };
-    let accounts = if schema.has(accounts::SINCE) {
+    let accounts = if schema.is_current() {
         Some(accounts::of_sqlite(&pool).await?)
     } else {
         None

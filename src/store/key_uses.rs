@@ -15,9 +15,6 @@ const SAVE: &str = "insert into key_uses (provider, account, fingerprint, verifi
      where key_uses.verified_at < excluded.verified_at";
 const ALL: &str = "select provider, account, fingerprint, verified_at from key_uses";
 
-/// The migration that made the table: `check` may look at an older database.
-pub(super) const SINCE: i64 = 11;
-
 /// When a key last verified a notification.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyUse {

@@ -1,7 +1,7 @@
 //! How far the schema has come: the migrations that were applied, next to those that this binary has.
 //!
-//! What stands in the database decides; a migration that began and failed, or was applied with another text,
-//! keeps every daemon from migrating and is told apart from one that is merely missing.
+//! The database decides. A migration that failed half-way, or was applied with another text, keeps every daemon from
+//! migrating; one that is merely missing does not.
 
 use sqlx::migrate::Migrator;
 use sqlx::{FromRow, PgPool, SqlitePool};
@@ -22,14 +22,16 @@ pub struct Schema {
     pub known: i64,
     /// Migrations of ours that are not applied.
     pub missing: Vec<i64>,
-    /// A migration that failed half-way, or whose text is not this binary's.
+    /// A migration that failed half-way.
     pub broken: Option<i64>,
+    /// A migration was applied with another text than this binary's: another build of payhook made the schema.
+    pub is_foreign: bool,
 }
 
 impl Schema {
-    /// Whether a migration of ours was applied.
-    pub fn has(&self, version: i64) -> bool {
-        self.applied.is_some() && version <= self.known && !self.missing.contains(&version)
+    /// Whether the tables are this binary's.
+    pub fn is_current(&self) -> bool {
+        self.applied.is_some() && self.missing.is_empty() && self.broken.is_none() && !self.is_foreign
     }
 }
 
@@ -73,16 +75,16 @@ pub(super) async fn of_sqlite(pool: &SqlitePool) -> Result<Schema, StoreError> {
 fn compare(ours: &Migrator, applied: &[Applied]) -> Schema {
     let of = |version: i64| applied.iter().find(|row| row.version == version);
     let versions = ours.iter().map(|migration| migration.version);
-    let altered = ours
+    let is_foreign = ours
         .iter()
-        .find(|ours| of(ours.version).is_some_and(|row| row.checksum != *ours.checksum))
-        .map(|ours| ours.version);
-    let failed = applied.iter().find(|row| !row.success).map(|row| row.version);
+        .any(|ours| of(ours.version).is_some_and(|row| row.success && row.checksum != *ours.checksum));
+    let broken = applied.iter().find(|row| !row.success).map(|row| row.version);
     Schema {
         applied: applied.iter().map(|row| row.version).max(),
         known: versions.clone().max().unwrap_or_default(),
         missing: versions.filter(|version| of(*version).is_none()).collect(),
-        broken: failed.or(altered),
+        broken,
+        is_foreign,
     }
 }
 
@@ -121,16 +123,13 @@ mod tests {
         assert_eq!(compare(&SQLITE_MIGRATIONS, &newer).applied, Some(whole.known + 1));
 
         let mut failed = applied();
-        failed[1].success = false;
+        failed[0].success = false;
         assert_eq!(
             compare(&SQLITE_MIGRATIONS, &failed).broken,
-            Some(failed[1].version)
+            Some(failed[0].version)
         );
         let mut altered = applied();
         altered[0].checksum = vec![0];
-        assert_eq!(
-            compare(&SQLITE_MIGRATIONS, &altered).broken,
-            Some(altered[0].version)
-        );
+        assert!(compare(&SQLITE_MIGRATIONS, &altered).is_foreign && whole.is_current());
     }
 }

@@ -94,7 +94,7 @@ fn a_sqlite_file_is_looked_at_before_and_after_it_is_made_and_stays_as_it_is() {
     assert_eq!(migrated.report["store"], "sqlite");
     assert_eq!(migrated.report["before"], Value::Null);
     let version = migrated.report["after"].as_i64().unwrap();
-    assert!(version >= 7);
+    assert!(version >= 1);
     let again = run(dir.path(), &["migrate"]);
     assert_eq!((again.code, &again.report["before"]), (0, &version.into()));
     assert_eq!(again.report["after"], version);

@@ -137,10 +137,12 @@ fn judge(config: &StoreConfig, found: Inspection) -> Vec<Finding> {
 fn of_schema(schema: &Schema, migrate: bool) -> Finding {
     let what = "store schema";
     let known = schema.known;
+    if schema.is_foreign {
+        let other = "was made by another build of payhook and cannot be migrated: use that build, or name a new database";
+        return Finding::problem(what, other.to_owned());
+    }
     if let Some(version) = schema.broken {
-        let broken = format!(
-            "migration {version} failed half-way, or is not the one that this binary has: nothing can be migrated"
-        );
+        let broken = format!("migration {version} failed half-way: restore the database, or name a new one");
         return Finding::problem(what, broken);
     }
     match (schema.applied, schema.missing.is_empty(), migrate) {
@@ -247,6 +249,7 @@ mod tests {
             known: 7,
             missing: missing.to_vec(),
             broken,
+            is_foreign: false,
         }
     }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::book::{Book, Order, Raised, Recorded, Wait};
 use super::input::Input;
+use super::plan::Plan;
 use super::{ApplyError, Item, Policy, Unknown};
 use crate::event::{AttentionCode, Currency, EventId, Fact, FactKind, Identity};
 use crate::orders::ledger::{Entry, EntryType};
@@ -117,72 +118,6 @@ async fn read_outcomes(tx: &mut Tx, book: &mut Book, inputs: &[Input]) -> Result
         book.parked_orders.entry(event).or_default().push(order);
     }
     Ok(())
-}
-
-/// Which orders the batch concerns, once the trades are known.
-pub(super) struct Plan {
-    /// Orders to create.
-    pub(super) create: BTreeSet<OrderKey>,
-    /// Orders to lock if they exist.
-    also: BTreeSet<OrderKey>,
-    /// Orders that the batch registers.
-    registered: BTreeSet<OrderKey>,
-    /// The trades that are locked.
-    locked: BTreeSet<TradeKey>,
-    /// Trades that the batch links.
-    gained: BTreeSet<TradeKey>,
-    /// By input: trades that are another order's.
-    pub(super) contradicted: Vec<BTreeSet<String>>,
-}
-
-impl Plan {
-    /// Teaches the links in the inputs' order, as [`Book::step`] will: the first one counts.
-    pub(super) fn new(book: &Book, inputs: &[Input]) -> Self {
-        let mut links: BTreeMap<TradeKey, String> = book
-            .trades
-            .values()
-            .filter_map(|row| Some((row.key.clone(), row.order_id.clone()?)))
-            .collect();
-        let mut plan = Self {
-            create: BTreeSet::new(),
-            also: BTreeSet::new(),
-            registered: BTreeSet::new(),
-            locked: book.trades.keys().cloned().collect(),
-            gained: BTreeSet::new(),
-            contradicted: Vec::new(),
-        };
-        for input in inputs {
-            let mut contradicted = BTreeSet::new();
-            for (trade_id, order_id) in input.taught() {
-                let linked = links
-                    .entry(input.trade_key(trade_id))
-                    .or_insert_with(|| order_id.clone());
-                if linked != order_id {
-                    contradicted.insert(trade_id.clone());
-                }
-            }
-            plan.contradicted.push(contradicted);
-            plan.also
-                .extend(input.names.iter().map(|order| input.order_key(order)));
-            for fact in input.told() {
-                if let (None, Some(order_id)) = (&fact.trade_id, &fact.order_id) {
-                    plan.create.insert(input.order_key(order_id));
-                    if fact.kind == FactKind::OrderRegistered {
-                        plan.registered.insert(input.order_key(order_id));
-                    }
-                }
-            }
-        }
-        let linked = |key: &TradeKey| book.trades.get(key).is_some_and(|row| row.order_id.is_some());
-        plan.gained = links.keys().filter(|key| !linked(key)).cloned().collect();
-        plan.create
-            .extend(links.into_iter().map(|(trade, order_id)| OrderKey {
-                merchant: trade.merchant,
-                order_id,
-            }));
-        plan.also = plan.also.difference(&plan.create).cloned().collect();
-        plan
-    }
 }
 
 /// Locks the trades that `inputs` name, and reads those that exist.

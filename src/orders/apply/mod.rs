@@ -12,6 +12,7 @@ mod input;
 mod load;
 mod message;
 mod own;
+mod plan;
 mod preview;
 mod seen;
 mod settle;

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::book::{Book, Order, Recorded};
 use super::input::Input;
-use super::load::Plan;
+use super::plan::Plan;
 use super::{Applied, OwnFact};
 use crate::event::{Currency, EventId, Fact, FactKind, Money, ProviderName};
 use crate::orders::status::Status;

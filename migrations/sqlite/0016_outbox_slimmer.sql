@@ -1,2 +1,0 @@
--- Nothing asks for it: the metrics read the outbox whole.
-drop index outbox_unpublished;
