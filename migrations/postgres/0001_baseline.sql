@@ -17,7 +17,7 @@ end $$;
 -- Retention is the one path that may delete. In its own transaction it writes the moment before which rows may go, and
 -- removes that row again: no other transaction sees it, and without it nothing can be deleted.
 create table retention_cutoff (
-    received_before bigint not null
+    received_before timestamptz not null
 );
 
 create function payhook_refuse_unless_expired() returns trigger language plpgsql as $$
@@ -46,11 +46,11 @@ create table events (
     refund_id           text collate "C",
     amount              bigint,
     currency            text,
-    orders              text,               -- of events that speak of several orders
-    occurred_at         bigint not null,
-    received_at         bigint not null,
+    orders              jsonb,               -- of events that speak of several orders
+    occurred_at         timestamptz not null,
+    received_at         timestamptz not null,
     fingerprint         bytea not null,      -- a second arrival is compared by it
-    headers             text not null,      -- [[name, value]], without cookies and authorization
+    headers             jsonb not null,      -- [[name, value]], without cookies and authorization
     body                bytea not null,      -- byte for byte
     content             bytea,               -- the provider's fields as JSON, when the body is not that
     remote_addr         text,
@@ -81,7 +81,7 @@ create trigger events_never_truncated before truncate on events
 create table deliveries (
     id          bigint generated always as identity primary key,
     event_id    text collate "C" not null,
-    received_at bigint not null,
+    received_at timestamptz not null,
     remote_addr text
 );
 -- The duplicates of an event (timeline, retention).
@@ -97,8 +97,8 @@ create trigger deliveries_never_truncated before truncate on deliveries
 create table event_conflicts (
     event_id    text collate "C" not null,
     fingerprint bytea not null,
-    received_at bigint not null,
-    headers     text not null,
+    received_at timestamptz not null,
+    headers     jsonb not null,
     body        bytea not null,
     content     bytea,
     remote_addr text,
@@ -117,7 +117,7 @@ create table event_outcomes (
     outcome    text not null
         check (outcome in ('applied', 'already_applied', 'stale', 'unmapped', 'parked', 'attention', 'dead')),
     reason     text not null,
-    decided_at bigint not null
+    decided_at timestamptz not null
 );
 -- The list of one outcome (Store::events).
 create index event_outcomes_by_outcome on event_outcomes (outcome, event_id);
@@ -163,7 +163,7 @@ create table messages (
     order_id    text collate "C",
     routing_key text   not null,
     body        bytea  not null,               -- the CloudEvent
-    created_at  bigint not null,
+    created_at  timestamptz not null,
     position    bigint not null default (pg_current_xact_id()::text::bigint)
 ) with (toast_tuple_target = 8160);
 -- The feed's pages and a replay's walk (Store::feed_page, Store::replay_look).
@@ -187,10 +187,10 @@ create table outbox (
     kind          text not null check (kind in ('event', 'message', 'replay', 'resend')),
     event_id      text collate "C",
     message_id    text collate "C",
-    created_at    bigint not null,
-    due_at        bigint not null,
+    created_at    timestamptz not null,
+    due_at        timestamptz not null,
     claimed_by    text,                           -- the process that holds it until due_at
-    published_at  bigint,                    -- last confirmed publish
+    published_at  timestamptz,                    -- last confirmed publish
     publishes     integer not null default 0,     -- confirmed publishes without an outcome since
     attempts      integer not null default 0,     -- failed attempts to apply it
     last_error    text,
@@ -198,7 +198,7 @@ create table outbox (
     replay_id     text,                           -- goes into the message's data.replay
     replay_reason text,
     queue         text,                           -- to this queue alone, else to everybody
-    applied_at    bigint,                    -- of a replay: applied, its confirm still owed
+    applied_at    timestamptz,                    -- of a replay: applied, its confirm still owed
     check ((event_id is null) <> (message_id is null)
         and (kind <> 'message' or message_id is not null) and (kind not in ('event', 'replay') or event_id is not null)),
     check ((kind in ('replay', 'resend')) = (replay_id is not null)
@@ -221,7 +221,7 @@ create trigger outbox_never_truncated before truncate on outbox
 -- what it held since.
 create table broker_queues (
     name    text collate "C" primary key,
-    seen_at bigint not null
+    seen_at timestamptz not null
 );
 
 ----------------------------------------------------------------------------------------------------------------------
@@ -240,9 +240,9 @@ create table orders (
     reversed     bigint not null default 0 check (reversed >= 0),
     version      bigint not null default 0,
     paid_version bigint,                           -- the version under which order.paid was written, once
-    parked_until bigint,                      -- waits for its registration
-    created_at   bigint not null,
-    updated_at   bigint not null,
+    parked_until timestamptz,                      -- waits for its registration
+    created_at   timestamptz not null,
+    updated_at   timestamptz not null,
     primary key (order_id, merchant),
     check ((status = 'closed') = (closed_by is not null))
 ) with (fillfactor = 80);
@@ -294,13 +294,13 @@ create table trades (
     currency      text,
     refunded      bigint not null default 0,
     reversed      bigint not null default 0,
-    paid_at       bigint,
-    processing_at bigint,                     -- the latest report that it is under way
-    failed_at     bigint,                     -- the latest report that an attempt failed
+    paid_at       timestamptz,
+    processing_at timestamptz,                     -- the latest report that it is under way
+    failed_at     timestamptz,                     -- the latest report that an attempt failed
     late          boolean not null default false,  -- paid after its own or its order's close: booked, does not count
     ships         boolean not null default false,  -- its payment is known not to be from before its account's `since`
-    created_at    bigint not null,
-    updated_at    bigint not null,
+    created_at    timestamptz not null,
+    updated_at    timestamptz not null,
     primary key (trade_id, merchant, provider)
 ) with (fillfactor = 80);
 -- The trades of an order (trades::of_orders, views).
@@ -360,11 +360,11 @@ create table facts (
     amount           bigint,
     currency         text,
     currency_assumed boolean not null default false, -- the message names none
-    at               bigint,
+    at               timestamptz,
     reason           text,
     unsigned_total   bigint,                         -- of a refund that was encrypted but not signed
     event_id         text collate "C",
-    recorded_at      bigint not null,
+    recorded_at      timestamptz not null,
     unique (key, merchant, provider)
 );
 -- The facts of a trade (facts::of).
@@ -444,7 +444,7 @@ create table ledger_entries (
     amount     bigint not null,
     currency   text not null,
     event_id   text collate "C",
-    at         bigint not null,
+    at         timestamptz not null,
     unique (source, entry_type, merchant, provider),
     check (case when entry_type in ('refund', 'dispute') then amount <= 0 else amount >= 0 end)
 );
@@ -461,7 +461,7 @@ create table order_history (
     id            bigint generated always as identity primary key,
     merchant      text not null,
     order_id      text collate "C" not null,
-    at            bigint not null,
+    at            timestamptz not null,
     event_id      text collate "C",
     fact          text not null,
     outcome       text not null,
@@ -493,8 +493,8 @@ create table attention (
     event_id          text collate "C",
     explanation       text not null,
     state             text not null default 'open' check (state in ('open', 'resolved')),
-    created_at        bigint not null,
-    resolved_at       bigint,
+    created_at        timestamptz not null,
+    resolved_at       timestamptz,
     resolved_by       text,
     resolution        text,                         -- the action
     resolution_reason text,
@@ -552,8 +552,8 @@ create table dead_letters (
     error       text not null,
     attempts    integer not null,
     message     bytea,                              -- of a message that names no known event
-    created_at  bigint not null,
-    redriven_at bigint
+    created_at  timestamptz not null,
+    redriven_at timestamptz
 );
 -- The list (Store::dead_letters) and the letters of an event (redrive, retention).
 create index dead_letters_open on dead_letters (id) where redriven_at is null;
@@ -585,9 +585,9 @@ create table quarantine (
     reason      text not null,
     detail      text not null,
     path        text not null,
-    headers     text not null,                     -- [[name, value]]
+    headers     jsonb not null,                     -- [[name, value]]
     body        bytea not null,
-    received_at bigint not null,
+    received_at timestamptz not null,
     remote_addr text,
     sender      text not null,                      -- /24 or /48 of the sender, for fair eviction
     bytes       integer not null
@@ -600,7 +600,7 @@ create table known_senders (
     provider text not null,
     account  text not null,
     network  text not null,
-    seen_at  bigint not null,
+    seen_at  timestamptz not null,
     primary key (provider, account, network)
 );
 
@@ -619,12 +619,12 @@ create table idempotency_keys (
     effect      text not null check (effect in ('none', 'outside')),
     state       text not null check (state in ('running', 'finished')),
     owner       text not null,                      -- the attempt that holds the claim
-    lease_until bigint not null,
+    lease_until timestamptz not null,
     status      integer,
     headers     text,                               -- JSON [[name, value]], answered as stored
     body        bytea,
-    created_at  bigint not null,
-    expires_at  bigint not null,
+    created_at  timestamptz not null,
+    expires_at  timestamptz not null,
     check ((state = 'finished') = (status is not null))
 );
 -- Keys to remove, and claims whose lease ran out (Keys::purge, Keys::running).
@@ -633,7 +633,7 @@ create index idempotency_keys_running on idempotency_keys (created_at) where sta
 
 create function payhook_guard_idempotency_key() returns trigger language plpgsql as $$
 begin
-    if old.state = 'finished' and old.expires_at > (extract(epoch from clock_timestamp()) * 1000000)::bigint then
+    if old.state = 'finished' and old.expires_at > clock_timestamp() then
         raise exception 'payhook: a stored answer is never changed' using errcode = 'check_violation';
     end if;
     return new;
@@ -648,8 +648,8 @@ create table audit (
     actor    text not null,                         -- the token's name
     action   text not null,
     reason   text not null,
-    details  text not null,
-    at       bigint not null
+    details  jsonb not null,
+    at       timestamptz not null
 );
 create index audit_by_merchant on audit (merchant, id);
 create trigger audit_append_only before update on audit
@@ -668,7 +668,7 @@ create table replays (
     reason       text    not null,
     what         text    not null check (what in ('events', 'orders')),
     queue        text,                              -- to this queue alone, else to everybody
-    filter       text    not null,
+    filter       jsonb   not null,
     per_second   integer not null,
     at_position  bigint  not null default 0,        -- of messages; events are found by id alone
     at_id        text collate "C" not null default '',
@@ -677,16 +677,16 @@ create table replays (
     total        bigint,                            -- how many match; null until they were counted
     sent         bigint  not null default 0,        -- handed to the outbox
     refused      bigint  not null default 0,
-    refusals     text    not null default '{}',     -- reason: count
+    refusals     jsonb   not null default '{}',     -- reason: count
     state        text    not null default 'running' check (state in ('running', 'done', 'cancelled')),
-    created_at   bigint not null,
-    updated_at   bigint not null,
-    walked_at    bigint,                       -- when the last of them had been handed over
-    ended_at     bigint,
-    leased_by    text,                              -- the process that drives it until then
-    leased_until bigint not null default 0,
+    created_at   timestamptz not null,
+    updated_at   timestamptz not null,
+    walked_at    timestamptz,                       -- when the last of them had been handed over
+    ended_at     timestamptz,
+    leased_by    text,                              -- the process that drives it until leased_until
+    leased_until timestamptz,
     waits        text,                              -- why no process could go on with it so far
-    waits_since  bigint,
+    waits_since  timestamptz,
     check ((state = 'running') = (ended_at is null))
 );
 -- Replays to drive (Store::lease_replays) and the list (Store::replays).
@@ -720,7 +720,7 @@ create table replays_sent (
     merchant   text not null,
     replay_id  text not null,
     reason     text not null,                       -- what data.replay says
-    sent_at    bigint not null,
+    sent_at    timestamptz not null,
     position   bigint not null default (pg_current_xact_id()::text::bigint),
     check ((event_id is null) <> (message_id is null))
 );
@@ -756,7 +756,7 @@ insert into feed_horizons values ('events', 0), ('orders', 0);
 create table accounts (
     provider text not null,
     account  text not null,
-    known_at bigint not null,
+    known_at timestamptz not null,
     primary key (provider, account)
 );
 create trigger accounts_append_only before update or delete on accounts
@@ -770,14 +770,14 @@ create table key_uses (
     provider    text not null,
     account     text not null,
     fingerprint text collate "C" not null,          -- as `check` shows it
-    verified_at bigint not null,
+    verified_at timestamptz not null,
     primary key (provider, account, fingerprint)
 );
 
 -- One row that the readiness probe writes, to know that a commit still comes through.
 create table write_probe (
     id bigint primary key check (id = 1),
-    at bigint not null
+    at timestamptz not null
 ) with (fillfactor = 10);
 
 do $$

@@ -652,8 +652,8 @@ create table replays (
     updated_at   integer not null,
     walked_at    integer,                           -- when the last of them had been handed over
     ended_at     integer,
-    leased_by    text,                              -- the process that drives it until then
-    leased_until integer not null default 0,
+    leased_by    text,                              -- the process that drives it until leased_until
+    leased_until integer,
     waits        text,                              -- why no process could go on with it so far
     waits_since  integer,
     check ((state = 'running') = (ended_at is null))

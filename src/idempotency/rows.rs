@@ -4,26 +4,38 @@ use sqlx::Row;
 
 use super::claim::{Guard, KeysError, Stored, Unsettled};
 
-const POSTGRES_NOW: &str = "(extract(epoch from clock_timestamp()) * 1000000)::bigint";
+const POSTGRES_NOW: &str = "clock_timestamp()";
 const SQLITE_NOW: &str = "cast(unixepoch('subsec') * 1000000 as integer)";
 
-/// A statement for either database, `now()` standing for its clock.
+/// A statement for either database: `now()` stands for its clock, `{$9}` for a span of `$9` microseconds, and
+/// `{span a - b span}` for the microseconds between two times.
 macro_rules! sql {
     ($name:ident, $text:literal) => {
-        pub(super) static $name: std::sync::LazyLock<[String; 2]> = std::sync::LazyLock::new(|| {
-            [
-                $text.replace("now()", POSTGRES_NOW),
-                $text.replace("now()", SQLITE_NOW),
-            ]
-        });
+        pub(super) static $name: std::sync::LazyLock<[String; 2]> =
+            std::sync::LazyLock::new(|| [postgres($text), sqlite($text)]);
     };
+}
+
+fn postgres(text: &str) -> String {
+    text.replace("{$", "interval '1 microsecond' * {$")
+        .replace("{span ", "(extract(epoch from ")
+        .replace(" span}", ") * 1000000)::bigint")
+        .replace(['{', '}'], "")
+        .replace("now()", POSTGRES_NOW)
+}
+
+fn sqlite(text: &str) -> String {
+    text.replace("{span ", "(")
+        .replace(" span}", ")")
+        .replace(['{', '}'], "")
+        .replace("now()", SQLITE_NOW)
 }
 
 sql!(
     INSERT,
     "insert into idempotency_keys
         (id, key_hash, merchant, method, path, fingerprint, effect, state, owner, lease_until, created_at, expires_at)
-     values ($1, $2, $3, $4, $5, $6, $7, 'running', $8, now() + $9, now(), now() + $10)
+     values ($1, $2, $3, $4, $5, $6, $7, 'running', $8, now() + {$9}, now(), now() + {$10})
      on conflict do nothing"
 );
 // What may be taken over: an answer that has expired, or a claim that wrote nothing and whose lease ran out.
@@ -31,7 +43,7 @@ sql!(
     TAKE_OVER,
     "update idempotency_keys
         set key_hash = $2, merchant = $3, method = $4, path = $5, fingerprint = $6, effect = $7, state = 'running',
-            owner = $8, lease_until = now() + $9, created_at = now(), expires_at = now() + $10,
+            owner = $8, lease_until = now() + {$9}, created_at = now(), expires_at = now() + {$10},
             status = null, headers = null, body = null
       where id = $1
         and (state = 'finished' and expires_at <= now()
@@ -39,13 +51,13 @@ sql!(
 );
 sql!(
     READ,
-    "select fingerprint, effect, state, lease_until - now() as left_us, expires_at <= now() as expired,
+    "select fingerprint, effect, state, {span lease_until - now() span} as left_us, expires_at <= now() as expired,
             status, headers, body
        from idempotency_keys where id = $1"
 );
 sql!(
     COMPLETE,
-    "update idempotency_keys set state = 'finished', status = $3, headers = $4, body = $5, expires_at = now() + $6
+    "update idempotency_keys set state = 'finished', status = $3, headers = $4, body = $5, expires_at = now() + {$6}
       where id = $1 and owner = $2 and state = 'running'"
 );
 sql!(
@@ -66,7 +78,7 @@ sql!(
 // A claim that wrote nothing and whose lease ran out runs no more: its process died.
 sql!(
     STANDING,
-    "select cast(coalesce(max(case when effect = 'outside' or lease_until > now() then now() - created_at end), 0)
+    "select cast(coalesce(max(case when effect = 'outside' or lease_until > now() then {span now() - created_at span} end), 0)
                 as bigint) as oldest,
             cast(coalesce(sum(case when effect = 'outside' and lease_until <= now() then 1 else 0 end), 0) as bigint)
                 as unknown

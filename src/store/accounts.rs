@@ -24,15 +24,12 @@ pub type AccountKey = (String, String);
 struct Row {
     provider: String,
     account: String,
-    known_at: i64,
+    known_at: Timestamp,
 }
 
 impl Row {
     fn known(self) -> (AccountKey, Timestamp) {
-        (
-            (self.provider, self.account),
-            Timestamp::from_micros(self.known_at),
-        )
+        ((self.provider, self.account), self.known_at)
     }
 }
 
@@ -94,7 +91,7 @@ async fn insert(tx: &mut Tx, accounts: &BTreeMap<AccountKey, Timestamp>) -> Resu
     let rows = Rows::of(&named)
         .text(|((provider, _), _)| provider.as_str())
         .text(|((_, account), _)| account.as_str())
-        .int(|(_, at)| at.micros());
+        .time(|(_, at)| **at);
     on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT);
         rows.push_to(&mut sql);

@@ -148,8 +148,8 @@ pub(super) struct AttentionRow {
     explanation: String,
     events: i64,
     state: String,
-    created_at: i64,
-    resolved_at: Option<i64>,
+    created_at: Timestamp,
+    resolved_at: Option<Timestamp>,
     resolved_by: Option<String>,
     resolution: Option<String>,
     resolution_reason: Option<String>,
@@ -161,7 +161,7 @@ impl From<AttentionRow> for AttentionView {
             action: row.resolution.unwrap_or_default(),
             reason: row.resolution_reason.unwrap_or_default(),
             resolved_by: row.resolved_by.unwrap_or_default(),
-            resolved_at: Timestamp::from_micros(at),
+            resolved_at: at,
         });
         let actions = match &resolution {
             Some(_) => &[][..],
@@ -175,7 +175,7 @@ impl From<AttentionRow> for AttentionView {
             explanation: row.explanation,
             count: row.events,
             actions: actions.to_vec(),
-            created_at: Timestamp::from_micros(row.created_at),
+            created_at: row.created_at,
             resolution,
             provider: row.provider,
             account: row.account,
@@ -201,7 +201,7 @@ pub async fn raise(tx: &mut Tx, item: &NewAttention, now: Timestamp) -> Result<b
         .bind(&item.trade_id)
         .bind(item.event_id.as_ref().map(EventId::as_str))
         .bind(&item.explanation)
-        .bind(now.micros())
+        .bind(now)
         .fetch_optional(conn)
         .await)?;
     if fresh.is_none() {
@@ -238,7 +238,7 @@ pub async fn item(tx: &mut Tx, merchant: &str, id: &str) -> Result<Option<Attent
 pub async fn resolve(tx: &mut Tx, id: &str, resolution: &Resolution) -> Result<bool, StoreError> {
     let changed = on_tx!(&mut *tx, |conn| sqlx::query(RESOLVE)
         .bind(id)
-        .bind(resolution.resolved_at.micros())
+        .bind(resolution.resolved_at)
         .bind(&resolution.resolved_by)
         .bind(&resolution.action)
         .bind(&resolution.reason)
@@ -258,7 +258,7 @@ pub async fn settle(
         .bind(merchant)
         .bind(code)
         .bind(source)
-        .bind(resolution.resolved_at.micros())
+        .bind(resolution.resolved_at)
         .bind(&resolution.resolved_by)
         .bind(&resolution.action)
         .bind(&resolution.reason)

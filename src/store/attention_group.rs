@@ -126,7 +126,7 @@ async fn raise(
         .bind(&item.account)
         .bind(first.as_str())
         .bind(&item.explanation)
-        .bind(now.micros())
+        .bind(now)
         .bind(group)
         .bind(events)
         .fetch_optional(conn)
@@ -153,7 +153,7 @@ async fn enter(tx: &mut Tx, counted: &Counted, id: &str, new: &[EventId]) -> Res
 /// Resolves the items about parked events of which none is parked any more.
 pub async fn settle_parked(tx: &mut Tx, now: Timestamp) -> Result<(), StoreError> {
     on_tx!(tx, |conn| sqlx::query(SETTLE)
-        .bind(now.micros())
+        .bind(now)
         .execute(conn)
         .await
         .map(drop))?;

@@ -5,6 +5,8 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
+use sqlx::types::Json;
 
 use super::{StoreError, Tx, on_tx};
 use crate::event::new_id;
@@ -32,14 +34,18 @@ pub struct Deed<'a> {
 pub async fn enter(tx: &mut Tx, deed: &Deed<'_>) -> Result<String, StoreError> {
     let now = tx.now().await?;
     let id = new_id(now);
+    // jsonb has no NUL, which JSON can spell.
+    let details = deed.details.to_string().replace("\\u0000", "\u{2400}");
+    let details = RawValue::from_string(details)
+        .map_err(|_| StoreError::corrupt("audit", "details that are not JSON"))?;
     on_tx!(tx, |conn| sqlx::query(INSERT)
         .bind(&id)
         .bind(deed.merchant)
         .bind(deed.actor)
         .bind(deed.action)
         .bind(storable(deed.reason).as_ref())
-        .bind(storable(&deed.details.to_string()).as_ref())
-        .bind(now.micros())
+        .bind(Json(details))
+        .bind(now)
         .execute(conn)
         .await
         .map(drop))?;

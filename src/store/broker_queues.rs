@@ -34,7 +34,7 @@ impl Store {
     /// Notes that `queues` are at the broker now.
     pub async fn queues_seen<'a>(&self, queues: impl IntoIterator<Item = &'a str>) -> Result<(), StoreError> {
         let mut tx = self.begin().await?;
-        let now = tx.now().await?.micros();
+        let now = tx.now().await?;
         for queue in queues {
             on_tx!(&mut tx, |conn| sqlx::query(SEEN)
                 .bind(queue)
@@ -48,13 +48,11 @@ impl Store {
 
     /// When `queue`, which is missing, was last seen.
     pub async fn queue_last_seen(&self, queue: &str) -> Result<QueueSeen, StoreError> {
-        let seen: Option<i64> = on_pool!(self, |pool| sqlx::query_scalar(LAST_SEEN)
+        let seen: Option<Timestamp> = on_pool!(self, |pool| sqlx::query_scalar(LAST_SEEN)
             .bind(queue)
             .fetch_optional(pool)
             .await)?;
-        Ok(seen.map_or(QueueSeen::Never, |at| {
-            QueueSeen::Until(Timestamp::from_micros(at))
-        }))
+        Ok(seen.map_or(QueueSeen::Never, QueueSeen::Until))
     }
 
     /// Tells each of `merchants` that `queue` had vanished and is there again, empty. Two daemons that find it

@@ -66,10 +66,10 @@ pub struct DeadLetter {
     pub error: String,
     /// How often it was tried.
     pub attempts: i32,
-    /// When it was given up, microseconds since 1970.
-    pub created_at: i64,
+    /// When it was given up.
+    pub created_at: Timestamp,
     /// When it was redriven, or the item about a message without an event was resolved.
-    pub redriven_at: Option<i64>,
+    pub redriven_at: Option<Timestamp>,
 }
 
 impl Store {
@@ -94,7 +94,7 @@ impl Store {
             .bind(error)
             .bind(0_i32)
             .bind(Some(kept))
-            .bind(now.micros())
+            .bind(now)
             .execute(conn)
             .await
             .map(drop))?;
@@ -205,6 +205,7 @@ impl LetterFilter {
         &'a str: Encode<'a, DB> + Type<DB>,
         String: Encode<'a, DB> + Type<DB>,
         i64: Encode<'a, DB> + Type<DB>,
+        Timestamp: Encode<'a, DB> + Type<DB>,
     {
         sql.push(OPEN).push_bind(self.events.merchant.as_str());
         narrow(sql, &self.events);
@@ -213,7 +214,7 @@ impl LetterFilter {
             (" and l.created_at < ", self.until),
         ] {
             if let Some(at) = at {
-                sql.push(condition).push_bind(at.micros());
+                sql.push(condition).push_bind(at);
             }
         }
     }
@@ -227,7 +228,7 @@ pub async fn close_unknown(tx: &mut Tx, source: &str, now: Timestamp) -> Result<
     }
     let sql = tx.pick(CLOSE_UNKNOWN.0, CLOSE_UNKNOWN.1);
     on_tx!(tx, |conn| sqlx::query(sql)
-        .bind(now.micros())
+        .bind(now)
         .execute(conn)
         .await
         .map(drop))?;
@@ -252,7 +253,7 @@ pub(super) async fn insert_event(
         .bind(&burial.error)
         .bind(i32::try_from(burial.attempts).unwrap_or(i32::MAX))
         .bind(None::<&[u8]>)
-        .bind(now.micros())
+        .bind(now)
         .execute(conn)
         .await
         .map(drop))?;

@@ -108,8 +108,8 @@ struct ViewRow {
     refund_id: Option<String>,
     amount: Option<i64>,
     currency: Option<String>,
-    occurred_at: i64,
-    received_at: i64,
+    occurred_at: Timestamp,
+    received_at: Timestamp,
     outcome: Option<String>,
     outcome_reason: Option<String>,
     duplicates: i64,
@@ -207,6 +207,7 @@ fn select<'a, DB>(
     &'a str: Encode<'a, DB> + Type<DB>,
     String: Encode<'a, DB> + Type<DB>,
     i64: Encode<'a, DB> + Type<DB>,
+    Timestamp: Encode<'a, DB> + Type<DB>,
 {
     sql.push(COLUMNS);
     let id = match way {
@@ -258,6 +259,7 @@ where
     &'a str: Encode<'a, DB> + Type<DB>,
     String: Encode<'a, DB> + Type<DB>,
     i64: Encode<'a, DB> + Type<DB>,
+    Timestamp: Encode<'a, DB> + Type<DB>,
 {
     let texts = [
         (" and e.provider = ", filter.provider.map(ProviderName::as_str)),
@@ -288,10 +290,10 @@ where
         sql.push(")");
     }
     push(sql, " and e.id >= ", filter.since.map(EventId::least));
-    push(sql, " and e.received_at >= ", filter.since.map(Timestamp::micros));
+    push(sql, " and e.received_at >= ", filter.since);
     let after = |until: Timestamp| EventId::least(until.plus(Duration::from_millis(1)));
     push(sql, " and e.id < ", filter.until.map(after));
-    push(sql, " and e.received_at < ", filter.until.map(Timestamp::micros));
+    push(sql, " and e.received_at < ", filter.until);
 }
 
 fn push<'a, DB: Database, T>(sql: &mut QueryBuilder<'a, DB>, condition: impl Display, value: Option<T>)
@@ -319,8 +321,8 @@ impl ViewRow {
             trade_id: self.trade_id,
             refund_id: self.refund_id,
             amount,
-            occurred_at: Timestamp::from_micros(self.occurred_at),
-            received_at: Timestamp::from_micros(self.received_at),
+            occurred_at: self.occurred_at,
+            received_at: self.received_at,
             outcome: self.outcome,
             outcome_reason: self.outcome_reason,
             duplicates: self.duplicates,

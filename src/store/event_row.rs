@@ -17,7 +17,8 @@ macro_rules! select_events {
     ($condition:literal) => {
         concat!(
             "select id, event_key, provider, account, merchant, type, provider_event_type, subject, order_id, ",
-            "trade_id, refund_id, amount, currency, orders, occurred_at, received_at, fingerprint, headers, body, ",
+            "trade_id, refund_id, amount, currency, cast(orders as text) as orders, occurred_at, received_at, fingerprint, \
+             cast(headers as text) as headers, body, ",
             "content, remote_addr from events where ",
             $condition
         )
@@ -27,7 +28,7 @@ macro_rules! select_events {
 const BY_ID: &str = select_events!("id = $1");
 const BY_KEY: &str = select_events!("event_key = $1");
 const SELECT: &str = select_events!("");
-const RAW: &str = "select headers, body from events where merchant = $1 and id = $2";
+const RAW: &str = "select cast(headers as text), body from events where merchant = $1 and id = $2";
 
 /// A stored event that does not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +57,8 @@ pub(super) struct EventRow {
     amount: Option<i64>,
     currency: Option<String>,
     orders: Option<String>,
-    occurred_at: i64,
-    received_at: i64,
+    occurred_at: Timestamp,
+    received_at: Timestamp,
     fingerprint: Vec<u8>,
     headers: String,
     body: Vec<u8>,
@@ -201,8 +202,8 @@ impl EventRow {
             order_id: self.order_id,
             trade_id: self.trade_id,
             refund_id: self.refund_id,
-            occurred_at: Timestamp::from_micros(self.occurred_at),
-            received_at: Timestamp::from_micros(self.received_at),
+            occurred_at: self.occurred_at,
+            received_at: self.received_at,
             headers: self.headers,
             body: Bytes::from(self.body),
             content: self.content.map(Bytes::from),

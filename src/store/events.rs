@@ -14,6 +14,7 @@ use sqlx::{PgConnection, QueryBuilder, Sqlite};
 
 use super::lease::KeptLease;
 use super::outbox::CLAIM;
+use super::time::db_now;
 use super::{Store, StoreError, Tx, heard};
 use crate::crash;
 use crate::event::{Event, EventId, Money};
@@ -30,13 +31,14 @@ const INSERT_POSTGRES: &str = "with fresh as (
         order_id, trade_id, refund_id, amount, currency, orders, occurred_at, received_at, fingerprint,
         headers, body, content, remote_addr)
     select * from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-        $8::text[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::text[], $14::text[],
-        $15::bigint[], $16::bigint[], $17::bytea[], $18::text[], $19::bytea[], $20::bytea[], $21::text[])
+        $8::text[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::text[], $14::text[]::jsonb[],
+        $15::timestamptz[], $16::timestamptz[], $17::bytea[], $18::text[]::jsonb[], $19::bytea[], $20::bytea[],
+        $21::text[])
     on conflict (event_key) do nothing
     returning id)
 insert into outbox (id, kind, event_id, created_at, due_at, claimed_by)
-select id, 'event', id, now.at, now.at + $22, $23
-  from fresh, (select (extract(epoch from clock_timestamp()) * 1000000)::bigint as at) as now
+select id, 'event', id, now.at, now.at + $22 * interval '1 microsecond', $23
+  from fresh, (select clock_timestamp() as at) as now
 returning id";
 
 const INSERT_SQLITE: &str = "insert into events (id, event_key, provider, account, merchant, type, \
@@ -176,8 +178,8 @@ async fn insert_postgres(
         .bind(column!(|e| e.amount.map(|amount| amount.minor)))
         .bind(column!(|e| currency(e.amount.as_ref())))
         .bind(column!(|e| orders(e)))
-        .bind(column!(|e| e.occurred_at.micros()))
-        .bind(column!(|e| e.received_at.micros()))
+        .bind(column!(|e| e.occurred_at))
+        .bind(column!(|e| e.received_at))
         .bind(column!(|e| e.fingerprint.to_bytes()))
         .bind(column!(|e| e.headers.as_str()))
         .bind(column!(|e| &e.body[..]))
@@ -215,8 +217,8 @@ async fn insert_sqlite(
             .push_bind(e.amount.map(|amount| amount.minor))
             .push_bind(currency(e.amount.as_ref()))
             .push_bind(orders(e))
-            .push_bind(e.occurred_at.micros())
-            .push_bind(e.received_at.micros())
+            .push_bind(e.occurred_at)
+            .push_bind(e.received_at)
             .push_bind(e.fingerprint.to_bytes())
             .push_bind(e.headers.as_str())
             .push_bind(&e.body[..])
@@ -228,7 +230,11 @@ async fn insert_sqlite(
     if !fresh.is_empty() {
         let mut sql = QueryBuilder::<Sqlite>::new(OUTBOX_SQLITE);
         sql.push_bind(claim).push(", ").push_bind(claimant);
-        sql.push(" from events, (select cast(unixepoch('subsec') * 1000000 as integer) as at) as now where id in (");
+        sql.push(concat!(
+            " from events, (select ",
+            db_now!(sqlite),
+            " as at) as now where id in ("
+        ));
         let mut ids = sql.separated(", ");
         for id in &fresh {
             ids.push_bind(id);

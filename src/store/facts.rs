@@ -103,7 +103,7 @@ struct Row {
     amount: Option<i64>,
     currency: Option<String>,
     currency_assumed: bool,
-    at: Option<i64>,
+    at: Option<Timestamp>,
     reason: Option<String>,
     unsigned_total: Option<i64>,
     event_id: Option<String>,
@@ -134,7 +134,7 @@ impl TryFrom<Row> for FactRow {
             trade_id: row.trade_id,
             refund_id: row.refund_id,
             currency_assumed: row.currency_assumed,
-            at: row.at.map(Timestamp::from_micros),
+            at: row.at,
             reason: row.reason,
         };
         Ok(Self {
@@ -163,11 +163,11 @@ pub async fn record(tx: &mut Tx, facts: &[NewFact<'_>], now: Timestamp) -> Resul
         .int(|new| new.fact.amount.map(|money| money.minor))
         .text(|new| currency(new.fact))
         .bool(|new| new.fact.currency_assumed)
-        .int(|new| new.fact.at.map(Timestamp::micros))
+        .time(|new| new.fact.at)
         .text(|new| new.fact.reason.as_deref())
         .int(|new| new.fact.unsigned.map(|money| money.minor))
         .text(|new| new.event_id.map(EventId::as_str))
-        .each(now.micros());
+        .each(now);
     let fresh: Vec<(i64, String, String, String)> = on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT);
         rows.push_to(&mut sql);

@@ -42,14 +42,15 @@ impl Store {
     /// Counts.
     pub async fn gauges(&self) -> Result<Gauges, StoreError> {
         Ok(on_pool!(self, |pool| {
-            let outbox: (i64, Option<i64>, i64, Option<i64>) = sqlx::query_as(OUTBOX).fetch_one(pool).await?;
+            let outbox: (i64, Option<Timestamp>, i64, Option<Timestamp>) =
+                sqlx::query_as(OUTBOX).fetch_one(pool).await?;
             let attention = sqlx::query_as(ATTENTION).fetch_all(pool).await?;
             let dead_letters: i64 = sqlx::query_scalar(DEAD_LETTERS).fetch_one(pool).await?;
             Ok(Gauges {
                 unpublished: outbox.0,
-                oldest_unpublished: outbox.1.map(Timestamp::from_micros),
+                oldest_unpublished: outbox.1,
                 unfinished: outbox.2,
-                oldest_unfinished: outbox.3.map(Timestamp::from_micros),
+                oldest_unfinished: outbox.3,
                 attention,
                 dead_letters,
                 replays: sqlx::query_scalar(REPLAYS).fetch_one(pool).await?,
@@ -59,11 +60,8 @@ impl Store {
 
     /// When each account's last event arrived, among the newest events: `(provider, account, at)`.
     pub async fn last_events(&self) -> Result<Vec<(String, String, Timestamp)>, StoreError> {
-        let rows: Vec<(String, String, i64)> =
-            on_pool!(self, |pool| sqlx::query_as(LAST_EVENTS).fetch_all(pool).await)?;
-        Ok(rows
-            .into_iter()
-            .map(|(provider, account, at)| (provider, account, Timestamp::from_micros(at)))
-            .collect())
+        Ok(on_pool!(self, |pool| sqlx::query_as(LAST_EVENTS)
+            .fetch_all(pool)
+            .await)?)
     }
 }

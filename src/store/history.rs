@@ -69,7 +69,7 @@ pub async fn insert(tx: &mut Tx, lines: &[NewHistory], now: Timestamp) -> Result
     let rows = Rows::of(lines)
         .text(|line| line.order.merchant.as_str())
         .text(|line| line.order.order_id.as_str())
-        .each(now.micros())
+        .each(now)
         .text(|line| line.event_id.as_ref().map(EventId::as_str))
         .text(|line| line.fact.as_str())
         .text(|line| line.outcome)
@@ -140,7 +140,7 @@ pub async fn decide(tx: &mut Tx, outcomes: &[NewOutcome], now: Timestamp) -> Res
         .text(|outcome| outcome.event_id.as_str())
         .text(|outcome| outcome.outcome)
         .text(|outcome| outcome.reason.as_str())
-        .each(now.micros());
+        .each(now);
     on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT_OUTCOMES);
         rows.push_to(&mut sql);

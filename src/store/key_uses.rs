@@ -33,7 +33,7 @@ struct Row {
     provider: String,
     account: String,
     fingerprint: String,
-    verified_at: i64,
+    verified_at: Timestamp,
 }
 
 impl Store {
@@ -47,7 +47,7 @@ impl Store {
                 .bind(used.provider.as_str())
                 .bind(&used.account)
                 .bind(&used.fingerprint)
-                .bind(used.verified_at.micros())
+                .bind(used.verified_at)
                 .execute(conn)
                 .await
                 .map(drop))?;
@@ -72,7 +72,7 @@ fn read(rows: Vec<Row>) -> Vec<KeyUse> {
                 provider: row.provider.parse().ok()?,
                 account: row.account,
                 fingerprint: row.fingerprint,
-                verified_at: Timestamp::from_micros(row.verified_at),
+                verified_at: row.verified_at,
             })
         })
         .collect()

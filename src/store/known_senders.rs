@@ -42,7 +42,7 @@ struct Row {
     provider: String,
     account: String,
     network: String,
-    seen_at: i64,
+    seen_at: Timestamp,
 }
 
 impl Store {
@@ -56,7 +56,7 @@ impl Store {
                 .bind(sender.provider.as_str())
                 .bind(&sender.account)
                 .bind(&sender.network)
-                .bind(sender.seen_at.micros())
+                .bind(sender.seen_at)
                 .execute(conn)
                 .await
                 .map(drop))?;
@@ -77,7 +77,7 @@ impl Store {
                 provider: row.provider.parse().ok()?,
                 account: row.account,
                 network: row.network,
-                seen_at: Timestamp::from_micros(row.seen_at),
+                seen_at: row.seen_at,
             })
         });
         Ok(known.collect())

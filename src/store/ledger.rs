@@ -87,7 +87,7 @@ pub async fn insert(tx: &mut Tx, entries: &[NewEntry], now: Timestamp) -> Result
         .int(|entry| entry.amount)
         .text(|entry| entry.currency.as_str())
         .text(|entry| entry.event_id.as_ref().map(EventId::as_str))
-        .each(now.micros());
+        .each(now);
     let written = on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT);
         rows.push_to(&mut sql);

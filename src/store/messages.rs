@@ -6,6 +6,7 @@
 use sqlx::QueryBuilder;
 
 use super::rows::Rows;
+use super::time::db_now;
 use super::{StoreError, Tx, on_tx};
 use crate::time::Timestamp;
 
@@ -40,7 +41,7 @@ pub async fn insert(tx: &mut Tx, messages: &[NewMessage], now: Timestamp) -> Res
         .text(|message| message.order_id.as_deref())
         .text(|message| message.routing_key.as_str())
         .blob(|message| &message.body)
-        .each(now.micros());
+        .each(now);
     let written = on_tx!(&mut *tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT_MESSAGES);
         rows.push_to(&mut sql);
@@ -51,13 +52,8 @@ pub async fn insert(tx: &mut Tx, messages: &[NewMessage], now: Timestamp) -> Res
         return Err(StoreError::corrupt("messages", "a message id was taken already"));
     }
     // Due by the database's clock, which is the only one that claims are compared with.
-    let due = tx.pick(
-        "(extract(epoch from clock_timestamp()) * 1000000)::bigint",
-        "cast(unixepoch('subsec') * 1000000 as integer)",
-    );
-    let rows = Rows::of(messages)
-        .text(|message| message.id.as_str())
-        .each(now.micros());
+    let due = tx.pick(db_now!(postgres), db_now!(sqlite));
+    let rows = Rows::of(messages).text(|message| message.id.as_str()).each(now);
     on_tx!(&mut *tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT_OUTBOX);
         sql.push(due).push(" from (");

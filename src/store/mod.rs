@@ -48,6 +48,7 @@ pub mod replays;
 pub mod retention;
 mod rows;
 mod schema;
+mod time;
 pub mod timeline;
 pub mod trades;
 mod tx;

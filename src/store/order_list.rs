@@ -26,7 +26,7 @@ pub struct OrderFilter {
 impl Store {
     /// Whether notifications of the order wait for its registration.
     pub async fn is_parked(&self, merchant: &str, order_id: &str) -> Result<bool, StoreError> {
-        let found: Option<i64> = on_pool!(self, |pool| sqlx::query_scalar(PARKED)
+        let found: Option<Timestamp> = on_pool!(self, |pool| sqlx::query_scalar(PARKED)
             .bind(merchant)
             .bind(order_id)
             .fetch_optional(pool)
@@ -50,7 +50,7 @@ impl Store {
             }
             if let Some((at, order_id)) = &filter.before {
                 sql.push(" and (created_at, order_id) < (")
-                    .push_bind(at.micros())
+                    .push_bind(at)
                     .push(", ")
                     .push_bind(order_id)
                     .push(")");

@@ -71,7 +71,7 @@ struct Row {
     reversed: i64,
     version: i64,
     paid_version: Option<i64>,
-    parked_until: Option<i64>,
+    parked_until: Option<Timestamp>,
 }
 
 impl TryFrom<Row> for OrderRow {
@@ -95,7 +95,7 @@ impl TryFrom<Row> for OrderRow {
             reversed: row.reversed,
             version: row.version,
             paid_version: row.paid_version,
-            parked_until: row.parked_until.map(Timestamp::from_micros),
+            parked_until: row.parked_until,
         })
     }
 }
@@ -138,7 +138,7 @@ pub async fn insert(tx: &mut Tx, orders: &[OrderRow], now: Timestamp) -> Result<
     if orders.is_empty() {
         return Ok(());
     }
-    let rows = rows(orders, now).each(now.micros());
+    let rows = rows(orders, now).each(now);
     let written = on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT);
         rows.push_to(&mut sql);
@@ -179,8 +179,8 @@ fn rows(orders: &[OrderRow], now: Timestamp) -> Rows<'_, OrderRow> {
         .int(|order| order.reversed)
         .int(|order| order.version)
         .int(|order| order.paid_version)
-        .int(|order| order.parked_until.map(Timestamp::micros))
-        .each(now.micros())
+        .time(|order| order.parked_until)
+        .each(now)
 }
 
 fn all_written(written: u64, wanted: usize) -> Result<(), StoreError> {

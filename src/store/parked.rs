@@ -41,7 +41,7 @@ struct Row {
 /// Raises `parked_too_long` for at most 500 events that were parked before `since`; how many there were.
 pub async fn raise_overdue(tx: &mut Tx, since: Timestamp, now: Timestamp) -> Result<usize, StoreError> {
     let rows: Vec<Row> = on_tx!(&mut *tx, |conn| sqlx::query_as(OVERDUE)
-        .bind(since.micros())
+        .bind(since)
         .fetch_all(conn)
         .await)?;
     let found = rows.len();
@@ -126,7 +126,7 @@ pub async fn settle_overdue(tx: &mut Tx, events: &[EventId], now: Timestamp) -> 
     }
     Ok(on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(SETTLE);
-        sql.push_bind(now.micros());
+        sql.push_bind(now);
         sql.push(" where code = 'parked_too_long' and state = 'open' and ");
         sql.push("group_key is null and ");
         push_keys(&mut sql, "event_id", events.iter().map(|event| [event.as_str()]));

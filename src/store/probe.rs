@@ -22,14 +22,14 @@ impl Writer {
         match &self.store {
             Store::Postgres(pool) => {
                 let mut lease = self.lease.take(pool).await?;
-                let answer = heard(sqlx::query(PROBE).bind(now.micros()).execute(lease.conn()?)).await;
+                let answer = heard(sqlx::query(PROBE).bind(now).execute(lease.conn()?)).await;
                 self.lease.end(lease, answer)?;
                 self.lease.did();
             }
             Store::Sqlite(_) => {
                 let mut tx = self.store.begin().await?;
                 on_tx!(&mut tx, |conn| sqlx::query(PROBE)
-                    .bind(now.micros())
+                    .bind(now)
                     .execute(conn)
                     .await
                     .map(drop))?;

@@ -116,9 +116,9 @@ impl Store {
             .text(|(_, item)| item.reason)
             .text(|(_, item)| item.detail.as_str())
             .text(|(_, item)| item.path.as_str())
-            .text(|(_, item)| item.headers.as_str())
+            .json(|(_, item)| item.headers.as_str())
             .blob(|(_, item)| &item.body[..])
-            .int(|(_, item)| item.received_at.micros())
+            .time(|(_, item)| item.received_at)
             .text(|(_, item)| item.remote_addr.as_deref())
             .text(|(_, item)| item.sender.as_str())
             .int(|(_, item)| i64::try_from(item.bytes()).unwrap_or(i64::MAX));

@@ -17,7 +17,8 @@ const LIST: &str = "select id, provider, account, reason, detail, received_at, r
 
 const NEWEST: &str = "select max(id) from quarantine where merchant = ";
 
-const WHOLE: &str = "select id, provider, account, reason, detail, received_at, remote_addr, path, headers, body \
+const WHOLE: &str = "select id, provider, account, reason, detail, received_at, remote_addr, path, \
+     cast(headers as text) as headers, body \
     from quarantine where ";
 
 /// The ids of the next page, oldest first, as many as fit: a row's own bytes always do.
@@ -94,7 +95,7 @@ struct ViewRow {
     account: String,
     reason: String,
     detail: String,
-    received_at: i64,
+    received_at: Timestamp,
     remote_addr: Option<String>,
 }
 
@@ -196,6 +197,7 @@ where
     DB: Database,
     &'f str: Encode<'f, DB> + Type<DB>,
     i64: Encode<'f, DB> + Type<DB>,
+    Timestamp: Encode<'f, DB> + Type<DB>,
 {
     sql.push_bind(filter.merchant.as_str());
     let texts = [
@@ -214,7 +216,7 @@ where
     ];
     for (clause, at) in times {
         if let Some(at) = at {
-            sql.push(clause).push_bind(at.micros());
+            sql.push(clause).push_bind(at);
         }
     }
 }
@@ -231,7 +233,7 @@ impl ViewRow {
             account: self.account,
             reason: self.reason,
             detail: self.detail,
-            received_at: Timestamp::from_micros(self.received_at),
+            received_at: self.received_at,
             remote_addr: self.remote_addr,
         })
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use super::attention::{self, Resolution};
 use super::outbox::{id_list, over_ids};
+use super::time::db_now;
 use super::{StoreError, Tx, heard, on_tx};
 use crate::event::{AttentionCode, EventId};
 use crate::time::Timestamp;
@@ -66,11 +67,18 @@ const OPEN_ITEMS: (&str, &str) = over_ids!(
 
 /// A letter that is locked is being redriven; waiting for it would be against the order of locks.
 const CLOSE: (&str, &str) = (
-    "update dead_letters set redriven_at = (extract(epoch from clock_timestamp()) * 1000000)::bigint \
-     where id = any (array(select id from dead_letters where redriven_at is null \
-     and event_id = any (array(select json_array_elements_text($1::json))) for update skip locked)) returning event_id",
-    "update dead_letters set redriven_at = cast(unixepoch('subsec') * 1000000 as integer) where redriven_at is null \
-     and event_id in (select value from json_each($1)) returning event_id",
+    concat!(
+        "update dead_letters set redriven_at = ",
+        db_now!(postgres),
+        " where id = any (array(select id from dead_letters where redriven_at is null \
+     and event_id = any (array(select json_array_elements_text($1::json))) for update skip locked)) returning event_id"
+    ),
+    concat!(
+        "update dead_letters set redriven_at = ",
+        db_now!(sqlite),
+        " where redriven_at is null \
+     and event_id in (select value from json_each($1)) returning event_id"
+    ),
 );
 
 /// What asking for a redrive did.
@@ -86,7 +94,7 @@ pub enum Redriven {
 
 /// Makes a dead letter's event due again, in the caller's transaction.
 pub async fn redrive(tx: &mut Tx, id: &str) -> Result<Redriven, StoreError> {
-    let letter: Option<(Option<String>, Option<i64>)> = on_tx!(&mut *tx, |conn| sqlx::query_as(GET)
+    let letter: Option<(Option<String>, Option<Timestamp>)> = on_tx!(&mut *tx, |conn| sqlx::query_as(GET)
         .bind(id)
         .fetch_optional(conn)
         .await)?;
@@ -154,7 +162,7 @@ async fn write(
     let sql = tx.pick(postgres, sqlite);
     on_tx!(tx, |conn| sqlx::query(sql)
         .bind(ids)
-        .bind(now.micros())
+        .bind(now)
         .execute(conn)
         .await
         .map(drop))?;

@@ -21,9 +21,12 @@ const DELIVERIES: &str = "insert into deliveries (event_id, received_at, remote_
 const ABOUT_A_HUNDRED: &str =
     ") as again where (select count(*) from deliveries where event_id = again.column1) < 100";
 
-const CONFLICT: &str = "insert into event_conflicts \
-    (event_id, fingerprint, received_at, headers, body, content, remote_addr) \
-    values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing";
+const CONFLICT: (&str, &str) = (
+    "insert into event_conflicts (event_id, fingerprint, received_at, headers, body, content, remote_addr) \
+     values ($1, $2, $3, $4::text::jsonb, $5, $6, $7) on conflict do nothing",
+    "insert into event_conflicts (event_id, fingerprint, received_at, headers, body, content, remote_addr) \
+     values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing",
+);
 
 #[derive(FromRow)]
 struct EarlierRow {
@@ -103,7 +106,7 @@ impl Writer {
         }
         let rows = Rows::of(again)
             .text(|delivery| delivery.event_id.as_str())
-            .int(|delivery| delivery.received_at.micros())
+            .time(|delivery| delivery.received_at)
             .text(|delivery| delivery.remote_addr.as_deref());
         macro_rules! query {
             ($conn:expr) => {{
@@ -179,10 +182,11 @@ impl Store {
 }
 
 async fn keep(tx: &mut Tx, event_id: &EventId, event: &Event) -> Result<(), StoreError> {
-    on_tx!(&mut *tx, |conn| sqlx::query(CONFLICT)
+    let sql = tx.pick(CONFLICT.0, CONFLICT.1);
+    on_tx!(&mut *tx, |conn| sqlx::query(sql)
         .bind(event_id.as_str())
         .bind(event.fingerprint.to_bytes())
-        .bind(event.received_at.micros())
+        .bind(event.received_at)
         .bind(&event.headers)
         .bind(&event.body[..])
         .bind(event.content.as_deref())

@@ -83,7 +83,7 @@ impl Store {
         let seen: Vec<Candidate> = on_tx!(&mut tx, |conn| sqlx::query_as(CANDIDATES)
             .bind(after.map_or("", EventId::as_str))
             .bind(new_id(cutoff))
-            .bind(cutoff.micros())
+            .bind(cutoff)
             .bind(i64::from(limit))
             .fetch_all(conn)
             .await)?;
@@ -106,7 +106,7 @@ impl Store {
         let mut tx = self.begin().await?;
         let done = on_tx!(&mut tx, |conn| sqlx::query(QUARANTINE)
             .bind(new_id(cutoff))
-            .bind(cutoff.micros())
+            .bind(cutoff)
             .bind(i64::from(limit))
             .execute(conn)
             .await
@@ -117,7 +117,11 @@ impl Store {
 }
 
 async fn remove(tx: &mut Tx, cutoff: Timestamp, ids: &[&str], horizon: i64) -> Result<(), StoreError> {
-    run(tx, ALLOW, Some(cutoff.micros())).await?;
+    on_tx!(&mut *tx, |conn| sqlx::query(ALLOW)
+        .bind(cutoff)
+        .execute(conn)
+        .await
+        .map(drop))?;
     let mut events = 0;
     for (delete, column) in DELETES {
         events = on_tx!(&mut *tx, |conn| {
@@ -132,18 +136,11 @@ async fn remove(tx: &mut Tx, cutoff: Timestamp, ids: &[&str], horizon: i64) -> R
             "a row that was to go was not there",
         ));
     }
-    run(tx, HORIZON, Some(horizon)).await?;
-    run(tx, DISALLOW, None).await
-}
-
-async fn run(tx: &mut Tx, sql: &'static str, value: Option<i64>) -> Result<(), StoreError> {
-    on_tx!(tx, |conn| {
-        let query = sqlx::query(sql);
-        let query = match value {
-            Some(value) => query.bind(value),
-            None => query,
-        };
-        query.execute(conn).await.map(drop)
-    })?;
+    on_tx!(&mut *tx, |conn| sqlx::query(HORIZON)
+        .bind(horizon)
+        .execute(conn)
+        .await
+        .map(drop))?;
+    on_tx!(tx, |conn| sqlx::query(DISALLOW).execute(conn).await.map(drop))?;
     Ok(())
 }

@@ -9,6 +9,8 @@
 
 use sqlx::{Database, Postgres, QueryBuilder, Sqlite};
 
+use crate::time::Timestamp;
+
 /// Rows made of a slice, column by column: `Rows::of(&entries).text(|e| e.source.as_str()).int(|e| e.amount)`.
 #[derive(Debug)]
 pub(super) struct Rows<'r, T> {
@@ -21,10 +23,13 @@ pub(super) struct Rows<'r, T> {
 pub(super) enum Column<'r> {
     Text(Vec<Option<&'r str>>),
     Int(Vec<Option<i64>>),
+    Time(Vec<Option<Timestamp>>),
+    /// JSON, as text.
+    Json(Vec<Option<&'r str>>),
     Bool(Vec<bool>),
     Blob(Vec<&'r [u8]>),
     /// The same in every row.
-    Each(Option<i64>),
+    Each(Option<Timestamp>),
 }
 
 impl<'r, T> Rows<'r, T> {
@@ -60,8 +65,20 @@ impl<'r, T> Rows<'r, T> {
         self.and(Column::Blob(column))
     }
 
-    /// An integer, or none, that all rows share.
-    pub(super) fn each(self, value: impl Into<Option<i64>>) -> Self {
+    /// A time, or none.
+    pub(super) fn time<V: Into<Option<Timestamp>>>(self, value: impl Fn(&'r T) -> V) -> Self {
+        let column = self.of.iter().map(|row| value(row).into()).collect();
+        self.and(Column::Time(column))
+    }
+
+    /// JSON that people read, or none.
+    pub(super) fn json<V: Into<Option<&'r str>>>(self, value: impl Fn(&'r T) -> V) -> Self {
+        let column = self.of.iter().map(|row| value(row).into()).collect();
+        self.and(Column::Json(column))
+    }
+
+    /// A time, or none, that all rows share.
+    pub(super) fn each(self, value: impl Into<Option<Timestamp>>) -> Self {
         self.and(Column::Each(value.into()))
     }
 
@@ -95,7 +112,7 @@ impl ManyRows for Postgres {
         for (column, number) in std::iter::zip(&columns, 1..) {
             sql.push(if number == 1 { "select " } else { ", " });
             if let Column::Each(value) = column {
-                sql.push_bind(*value).push("::bigint as column").push(number);
+                sql.push_bind(*value).push("::timestamptz as column").push(number);
             } else {
                 let name = format!("column{number}");
                 sql.push(&name);
@@ -111,6 +128,8 @@ impl ManyRows for Postgres {
             match column {
                 Column::Text(values) => sql.push_bind(values).push("::text[]"),
                 Column::Int(values) => sql.push_bind(values).push("::bigint[]"),
+                Column::Time(values) => sql.push_bind(values).push("::timestamptz[]"),
+                Column::Json(values) => sql.push_bind(values).push("::text[]::jsonb[]"),
                 Column::Bool(values) => sql.push_bind(values).push("::boolean[]"),
                 Column::Blob(values) => sql.push_bind(values).push("::bytea[]"),
                 Column::Each(_) => continue,
@@ -144,6 +163,8 @@ impl ManyRows for Sqlite {
                 match column {
                     Column::Text(values) => sql.push_bind(values.get(row).copied().flatten()),
                     Column::Int(values) => sql.push_bind(values.get(row).copied().flatten()),
+                    Column::Time(values) => sql.push_bind(values.get(row).copied().flatten()),
+                    Column::Json(values) => sql.push_bind(values.get(row).copied().flatten()),
                     Column::Bool(values) => sql.push_bind(values.get(row).copied()),
                     Column::Blob(values) => sql.push_bind(values.get(row).copied()),
                     Column::Each(value) => sql.push_bind(*value),
@@ -199,11 +220,11 @@ mod tests {
     fn to_postgres_any_number_of_rows_is_one_text() {
         let rows = |of| {
             Rows::of(of)
-                .each(7)
+                .each(Timestamp::from_micros(7))
                 .text(|row: &(&'static str, _)| row.0)
                 .int(|row| row.1)
         };
-        let expected = "select $1::bigint as column1, column2, column3 \
+        let expected = "select $1::timestamptz as column1, column2, column3 \
              from unnest($2::text[], $3::bigint[]) as listed (column2, column3)";
         assert_eq!(text::<Postgres>(rows(&TWO)), expected);
         assert_eq!(text::<Postgres>(rows(&TWO[..1])), expected);

@@ -105,21 +105,16 @@ pub enum Happening {
     },
 }
 
-type Arrival = (i64, Option<String>);
-type Sending = (Option<i64>, i64, i64, Option<String>);
-type History = (i64, String, String, String, String, String, String);
-type DeadLetter = (String, i64, String, i64, Option<i64>);
+type Arrival = (Timestamp, Option<String>);
+type Sending = (Option<Timestamp>, i64, Timestamp, Option<String>);
+type History = (Timestamp, String, String, String, String, String, String);
+type DeadLetter = (String, Timestamp, String, i64, Option<Timestamp>);
 
 impl Store {
     /// The timeline of the event `id`, earliest first. Whose event it is must be known to the caller.
     pub async fn timeline(&self, id: &str) -> Result<Vec<Moment>, StoreError> {
         let mut moments = Vec::new();
-        let mut add = |at: i64, what: Happening| {
-            moments.push(Moment {
-                at: Timestamp::from_micros(at),
-                what,
-            });
-        };
+        let mut add = |at: Timestamp, what: Happening| moments.push(Moment { at, what });
         for (at, remote_addr) in self.arrivals(RECEIVED, id).await? {
             add(at, Happening::Received { remote_addr });
         }
@@ -156,14 +151,14 @@ impl Store {
             };
             add(at, what);
         }
-        let outcome: Option<(i64, String, String)> = on_pool!(self, |pool| sqlx::query_as(OUTCOME)
+        let outcome: Option<(Timestamp, String, String)> = on_pool!(self, |pool| sqlx::query_as(OUTCOME)
             .bind(id)
             .fetch_optional(pool)
             .await)?;
         if let Some((at, outcome, reason)) = outcome {
             add(at, Happening::Outcome { outcome, reason });
         }
-        let replays: Vec<(i64, String, String)> = on_pool!(self, |pool| sqlx::query_as(REPLAYS)
+        let replays: Vec<(Timestamp, String, String)> = on_pool!(self, |pool| sqlx::query_as(REPLAYS)
             .bind(id)
             .fetch_all(pool)
             .await)?;

@@ -77,9 +77,9 @@ struct Row {
     currency: Option<String>,
     refunded: i64,
     reversed: i64,
-    paid_at: Option<i64>,
-    processing_at: Option<i64>,
-    failed_at: Option<i64>,
+    paid_at: Option<Timestamp>,
+    processing_at: Option<Timestamp>,
+    failed_at: Option<Timestamp>,
     late: bool,
     ships: bool,
 }
@@ -107,9 +107,9 @@ impl TryFrom<Row> for TradeRow {
             status: row.status,
             refunded: row.refunded,
             reversed: row.reversed,
-            paid_at: row.paid_at.map(Timestamp::from_micros),
-            processing_at: row.processing_at.map(Timestamp::from_micros),
-            failed_at: row.failed_at.map(Timestamp::from_micros),
+            paid_at: row.paid_at,
+            processing_at: row.processing_at,
+            failed_at: row.failed_at,
             late: row.late,
             ships: row.ships,
         })
@@ -169,9 +169,7 @@ pub async fn insert(tx: &mut Tx, trades: &[&TradeRow], now: Timestamp) -> Result
     if trades.is_empty() {
         return Ok(());
     }
-    let rows = rows(trades, now)
-        .each(now.micros())
-        .text(|trade| trade.account.as_str());
+    let rows = rows(trades, now).each(now).text(|trade| trade.account.as_str());
     let written = on_tx!(tx, |conn| {
         let mut sql = QueryBuilder::new(INSERT);
         rows.push_to(&mut sql);
@@ -210,12 +208,12 @@ fn rows<'r>(trades: &'r [&TradeRow], now: Timestamp) -> Rows<'r, &'r TradeRow> {
         .text(|trade| trade.currency.as_ref().map(Currency::as_str))
         .int(|trade| trade.refunded)
         .int(|trade| trade.reversed)
-        .int(|trade| trade.paid_at.map(Timestamp::micros))
-        .int(|trade| trade.processing_at.map(Timestamp::micros))
-        .int(|trade| trade.failed_at.map(Timestamp::micros))
+        .time(|trade| trade.paid_at)
+        .time(|trade| trade.processing_at)
+        .time(|trade| trade.failed_at)
         .bool(|trade| trade.late)
         .bool(|trade| trade.ships)
-        .each(now.micros())
+        .each(now)
 }
 
 fn all_written(written: u64, wanted: usize) -> Result<(), StoreError> {

@@ -16,6 +16,7 @@ use std::ops::{Deref, DerefMut};
 use sqlx::pool::PoolConnection;
 use sqlx::{Database, Executor, Pool, Postgres, Sqlite};
 
+use super::time::db_now;
 use super::{Store, StoreError, heard};
 use crate::time::Timestamp;
 
@@ -133,11 +134,12 @@ impl Tx {
     /// database need not agree on the time.
     pub async fn now(&mut self) -> Result<Timestamp, StoreError> {
         let sql = self.pick(
-            "select (extract(epoch from clock_timestamp()) * 1000000)::bigint",
-            "select cast(unixepoch('subsec') * 1000000 as integer)",
+            concat!("select ", db_now!(postgres)),
+            concat!("select ", db_now!(sqlite)),
         );
-        let micros: i64 = super::on_tx!(self, |conn| sqlx::query_scalar(sql).fetch_one(conn).await)?;
-        Ok(Timestamp::from_micros(micros))
+        Ok(super::on_tx!(self, |conn| sqlx::query_scalar(sql)
+            .fetch_one(conn)
+            .await)?)
     }
 
     /// The text for this database, where one text cannot serve both.

@@ -145,9 +145,9 @@ pub(super) struct OrderRow {
     refunded: i64,
     reversed: i64,
     version: i64,
-    parked_until: Option<i64>,
-    created_at: i64,
-    updated_at: i64,
+    parked_until: Option<Timestamp>,
+    created_at: Timestamp,
+    updated_at: Timestamp,
 }
 
 impl From<OrderRow> for OrderHead {
@@ -163,9 +163,9 @@ impl From<OrderRow> for OrderHead {
             refunded: row.refunded,
             reversed: row.reversed,
             version: row.version,
-            created_at: Timestamp::from_micros(row.created_at),
-            updated_at: Timestamp::from_micros(row.updated_at),
-            parked_until: row.parked_until.map(Timestamp::from_micros),
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+            parked_until: row.parked_until,
         }
     }
 }
@@ -181,14 +181,14 @@ struct TradeRow {
     amount: Option<i64>,
     refunded: i64,
     currency: Option<String>,
-    paid_at: Option<i64>,
+    paid_at: Option<Timestamp>,
 }
 
 #[derive(FromRow)]
 struct HistoryRow {
     merchant: String,
     order_id: String,
-    at: i64,
+    at: Timestamp,
     event_id: Option<String>,
     fact: String,
     outcome: String,
@@ -206,7 +206,7 @@ struct LedgerRow {
     amount: i64,
     currency: String,
     event_id: Option<String>,
-    at: i64,
+    at: Timestamp,
     provider: String,
     trade_id: Option<String>,
 }
@@ -278,7 +278,7 @@ pub async fn views(reader: &mut Reader<'_>, orders: &[OrderKey]) -> Result<Vec<O
             amount: row.amount,
             refunded: row.refunded,
             currency: row.currency,
-            paid_at: row.paid_at.map(Timestamp::from_micros),
+            paid_at: row.paid_at,
         });
         of(row.merchant, row.order_id, &mut |view| {
             view.trades.extend(trade.take());
@@ -287,7 +287,7 @@ pub async fn views(reader: &mut Reader<'_>, orders: &[OrderKey]) -> Result<Vec<O
     let history: Vec<HistoryRow> = rows_of!(reader, HISTORY, orders, " order by id")?;
     for row in history {
         let mut line = Some(HistoryView {
-            at: Timestamp::from_micros(row.at),
+            at: row.at,
             event_id: row.event_id,
             fact: row.fact,
             outcome: row.outcome,
@@ -307,7 +307,7 @@ pub async fn views(reader: &mut Reader<'_>, orders: &[OrderKey]) -> Result<Vec<O
             amount: row.amount,
             currency: row.currency,
             event_id: row.event_id,
-            at: Timestamp::from_micros(row.at),
+            at: row.at,
             provider: row.provider,
             trade_id: row.trade_id,
         });

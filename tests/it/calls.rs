@@ -56,7 +56,7 @@ impl Stage {
 
     /// What a minute does: the leases of the dead run out.
     async fn let_leases_run_out(&self) {
-        let sql = "update idempotency_keys set lease_until = 0 where state = 'running'";
+        let sql = "update idempotency_keys set lease_until = micros(0) where state = 'running'";
         self.fresh.by_hand(sql).await.unwrap();
     }
 

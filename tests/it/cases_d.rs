@@ -100,7 +100,7 @@ async fn d20_d21_a_row_that_becomes_visible_late_is_sent_then_and_not_before() {
             )
             .await
             .unwrap();
-            fresh.by_hand("update outbox set due_at = 1").await.unwrap();
+            fresh.by_hand("update outbox set due_at = micros(1)").await.unwrap();
             relay.step().await.unwrap();
             let first: Vec<String> = rabbit.take_all(&own, 1).await.into_iter().map(|seen| seen.id).collect();
             assert_eq!(first, [late.key.as_str()], "nothing of what is not committed");

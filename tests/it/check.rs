@@ -106,7 +106,9 @@ fn a_sqlite_file_is_looked_at_before_and_after_it_is_made_and_stays_as_it_is() {
     for what in ["store", "store schema", "store journal_mode", "store synchronous"] {
         assert_eq!(after.finding(what).0, "ok", "{}", after.text);
     }
-    assert!(contents(dir.path()) == there, "check changed something");
+    let names = |files: &[(String, Vec<u8>)]| files.iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect::<Vec<_>>();
+    let now = contents(dir.path());
+    assert!(now == there, "check changed something: {:?} {:?}", names(&there), names(&now));
 }
 
 #[test]

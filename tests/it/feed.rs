@@ -100,24 +100,27 @@ impl Follower {
 /// Inserts an event inside an open transaction.
 async fn insert(tx: &mut Tx, id: &str) {
     let event_id = EventId::new(Timestamp::from_micros(ARRIVAL));
-    let sql = |blob: &str| {
+    let sql = |blob: &str, at: &str| {
         format!(
             "insert into events (id, event_key, provider, account, merchant, type, provider_event_type,
                occurred_at, received_at, fingerprint, headers, body)
-             values ('{event_id}', 'webhook:stripe:shop:{id}', 'stripe', 'shop', 'default', 'other.x', 'x', 1, {ARRIVAL},
+             values ('{event_id}', 'webhook:stripe:shop:{id}', 'stripe', 'shop', 'default', 'other.x', 'x', 1, {at},
                {blob}, '[]', {blob})"
         )
     };
     let hash = "01".repeat(32);
     match tx {
         Tx::Postgres(tx) => {
-            sqlx::query(&sql(&format!(r"'\x{hash}'::bytea")))
-                .execute(&mut **tx)
-                .await
-                .unwrap();
+            sqlx::query(&sql(
+                &format!(r"'\x{hash}'::bytea"),
+                &format!("micros({ARRIVAL})"),
+            ))
+            .execute(&mut **tx)
+            .await
+            .unwrap();
         }
         Tx::Sqlite(tx) => {
-            sqlx::query(&sql(&format!("x'{hash}'")))
+            sqlx::query(&sql(&format!("x'{hash}'"), &ARRIVAL.to_string()))
                 .execute(&mut **tx)
                 .await
                 .unwrap();

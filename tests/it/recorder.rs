@@ -179,7 +179,7 @@ on_both_stores! {
         );
         fresh.by_hand(&stored_odd).await.unwrap();
         "[]".clone_into(&mut unreadable.headers);
-        refuse_conflicts_with(&fresh, "culprit").await;
+        refuse_conflicts_with(&fresh, "[\"culprit\"]").await;
         let conflict = |n: usize, headers: &str| {
             let mut other = event(&n.to_string(), b"other content");
             headers.clone_into(&mut other.headers);
@@ -191,7 +191,7 @@ on_both_stores! {
             Arc::new(again)
         };
         let mut batch: Vec<_> = first[..3].iter().map(again).collect();
-        batch.extend([conflict(4, "[]"), conflict(5, "culprit"), conflict(6, "[]"), Arc::new(unreadable)]);
+        batch.extend([conflict(4, "[]"), conflict(5, "[\"culprit\"]"), conflict(6, "[]"), Arc::new(unreadable)]);
         let held = fresh.lock("events in exclusive mode").await;
         let (answers, ()) = tokio::join!(running.record_all(&batch), async { drop(held) });
         let kinds: Vec<&str> = answers

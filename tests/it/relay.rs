@@ -63,14 +63,17 @@ async fn write_message(fresh: &FreshStore, id: &str, routing_key: &str) {
 
 async fn finish(fresh: &FreshStore, event: &Event, at: i64) {
     let sql = format!(
-        "insert into event_outcomes values ('{}', 'applied', 'test', {at})",
+        "insert into event_outcomes values ('{}', 'applied', 'test', micros({at}))",
         event.id
     );
     fresh.by_hand(&sql).await.unwrap();
 }
 
 async fn make_due(fresh: &FreshStore) {
-    fresh.by_hand("update outbox set due_at = 0").await.unwrap();
+    fresh
+        .by_hand("update outbox set due_at = micros(0)")
+        .await
+        .unwrap();
 }
 
 on_both_stores! {
@@ -147,7 +150,7 @@ on_both_stores! {
             ids.sort_unstable();
             assert_eq!(ids, [batch[0].key.as_str(), batch[1].key.as_str()]);
             assert!(rabbit.take(&own).await.is_none(), "consumers have had it");
-            let doubled = "select count(*) from outbox where publishes = 2 and due_at - published_at = 600000000";
+            let doubled = "select count(*) from outbox where publishes = 2 and due_at - published_at = span(600000000)";
             assert_eq!(fresh.number(doubled).await, 2);
 
             let options = RelayOptions { again_backlog: 0, ..RelayOptions::default() };
@@ -286,9 +289,9 @@ on_both_stores! {
             let mut tx = fresh.store.begin().await.unwrap();
             resend_messages(&mut tx, &["default/b/1"], &replay, Some(&queue)).await.unwrap();
             tx.commit().await.unwrap();
-            fresh.by_hand("update outbox set created_at = created_at - 3000000000").await.unwrap();
+            fresh.by_hand("update outbox set created_at = created_at - span(3000000000)").await.unwrap();
             assert_eq!(of_older.step().await.unwrap(), left);
-            fresh.by_hand("update outbox set created_at = created_at - 700000000, due_at = 0").await.unwrap();
+            fresh.by_hand("update outbox set created_at = created_at - span(700000000), due_at = micros(0)").await.unwrap();
             assert_eq!(of_older.step().await.unwrap(), Carried { refused: 1, ..Carried::default() });
             assert_eq!(fresh.number("select count(*) from outbox where kind = 'resend'").await, 0);
             assert_eq!(fresh.texts("select code || ' ' || source from attention").await, ["unpublishable default/b/1#r1"]);
@@ -352,7 +355,7 @@ on_both_stores! {
             until("down", || async { running.rabbitmq.link() != payhook::broker::Link::Up }).await;
             proxy.set(Network::Open);
             let all_out = "select count(*) from outbox where published_at is null";
-            let make_due_once = "update outbox set due_at = 0 where published_at is null and claimed_by is not null";
+            let make_due_once = "update outbox set due_at = micros(0) where published_at is null and claimed_by is not null";
             until("all are out", || async {
                 // What was claimed when the connection broke waits for its claim; the test does not.
                 fresh.by_hand(make_due_once).await.unwrap();

@@ -43,7 +43,7 @@ on_both_stores! {
             let waits = seen(&fresh, &id).await;
             assert_eq!((waits.sent, waits.refused), (0, 0));
             assert!(waits.waiting.unwrap().contains("account stripe/shop is not configured"));
-            fresh.by_hand("update replays set waits_since = waits_since - 301000000").await.unwrap();
+            fresh.by_hand("update replays set waits_since = waits_since - span(301000000)").await.unwrap();
         }
         let mut driver = Driver::new(over(&fresh, &[]), "two");
         until("it to be handed over", async || {
@@ -59,7 +59,7 @@ on_both_stores! {
         let senders = Senders::new();
         stored(&fresh, (0..3).map(|n| paid(&senders, n))).await;
         let (broken, sound) = (begin(&fresh, Wish::default()).await, begin(&fresh, Wish::default()).await);
-        fresh.by_hand(&format!("update replays set refusals = 'nonsense' where id = '{broken}'")).await.unwrap();
+        fresh.by_hand(&format!("update replays set refusals = '[]' where id = '{broken}'")).await.unwrap();
         let mut driver = Driver::new(over(&fresh, &[]), "one");
         until("the sound one to be handed over", async || {
             assert_eq!(driver.step().await.unwrap().driven, 2);
@@ -68,7 +68,7 @@ on_both_stores! {
         fresh.by_hand(&format!("update replays set refusals = '{{}}' where id = '{broken}'")).await.unwrap();
         assert_eq!(driver.step().await.unwrap().sent, 0, "it rests");
         let mut another = Driver::new(over(&fresh, &[]), "two");
-        fresh.by_hand("update replays set leased_by = null, leased_until = 0").await.unwrap();
+        fresh.by_hand("update replays set leased_by = null, leased_until = micros(0)").await.unwrap();
         until("another to go on", async || {
             another.step().await.unwrap();
             seen(&fresh, &broken).await.sent == 3

@@ -77,7 +77,7 @@ on_both_stores! {
         let senders = Senders::new();
         stored(&fresh, (0..3).map(|n| paid(&senders, n))).await;
         many(&fresh, 2 * WINDOW, "default").await;
-        let first = fresh.number("select min(received_at) from events").await;
+        let first = fresh.number("select as_micros(min(received_at)) from events").await;
         let filter = ReplayFilter { since: Some(payhook::time::Timestamp::from_micros(first)), ..payments() };
         let look = fresh.store.replay_look(What::Events, "default", &filter, (&Place::default(), None), 10).await.unwrap();
         assert_eq!((look.found.len(), look.last), (3, true));

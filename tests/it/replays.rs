@@ -233,7 +233,7 @@ on_both_stores! {
         until("some to be sent", async || one.step().await.unwrap().sent > 0).await;
         assert_eq!(two.step().await.unwrap().driven, 0, "driven by the first");
         // The first one dies, and its lease runs out.
-        fresh.by_hand("update replays set leased_until = 0").await.unwrap();
+        fresh.by_hand("update replays set leased_until = micros(0)").await.unwrap();
         until("the second to take over", async || two.step().await.unwrap().driven == 1).await;
         until("all to be sent", async || {
             two.step().await.unwrap();
@@ -265,7 +265,7 @@ on_both_stores! {
         }).await;
         assert_eq!(driver.step().await.unwrap().sent, 0);
         assert_eq!(seen(&fresh, &id).await.published, 0);
-        fresh.by_hand("update outbox set published_at = 1 where id in (select id from outbox order by id limit 10)").await.unwrap();
+        fresh.by_hand("update outbox set published_at = micros(1) where id in (select id from outbox order by id limit 10)").await.unwrap();
 
         // Claimed just now: these are on their way.
         assert_eq!(fresh.store.claim_due(Scope::First, "relay", 5).await.unwrap().len(), 5);
@@ -436,11 +436,11 @@ async fn killed_in_the_middle(
     assert!(then.state == "running" && then.sent < total, "{then:?}");
     // Its lease would run out by itself; the test does not wait for it.
     fresh
-        .by_hand("update replays set leased_until = 0 where state = 'running'")
+        .by_hand("update replays set leased_until = micros(0) where state = 'running'")
         .await
         .unwrap();
     fresh
-        .by_hand("update outbox set due_at = 0 where claimed_by is not null")
+        .by_hand("update outbox set due_at = micros(0) where claimed_by is not null")
         .await
         .unwrap();
 

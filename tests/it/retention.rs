@@ -65,7 +65,7 @@ async fn store_applied(fresh: &FreshStore, events: &[Arc<Event>]) {
 async fn apply(fresh: &FreshStore, event: &Event, decided_at: Timestamp) {
     let (id, decided_at) = (&event.id, decided_at.micros());
     for sql in [
-        format!("insert into event_outcomes values ('{id}', 'applied', 'because', {decided_at})"),
+        format!("insert into event_outcomes values ('{id}', 'applied', 'because', micros({decided_at}))"),
         format!("insert into event_orders values ('{id}', 'default', 'o1')"),
         format!("delete from outbox where id = '{id}'"),
     ] {
@@ -75,9 +75,9 @@ async fn apply(fresh: &FreshStore, event: &Event, decided_at: Timestamp) {
 
 /// Takes an event's outcome away, through retention's own door.
 async fn undecide(fresh: &FreshStore, event: &EventId) {
-    let far = i64::MAX;
+    let far = 253_402_300_799_000_000_i64;
     let sql = format!(
-        "begin; insert into retention_cutoff values ({far});
+        "begin; insert into retention_cutoff values (micros({far}));
          delete from event_outcomes where event_id = '{event}'; delete from retention_cutoff; commit"
     );
     fresh.by_hand(&sql).await.unwrap();
@@ -132,7 +132,7 @@ on_both_stores! {
         let young = on_day("young", 371);
         store_applied(&fresh, &[Arc::clone(&old), Arc::clone(&young)]).await;
         record(&fresh.store, &[again(&old, b"old", 2), again(&old, b"forged", 3)]).await;
-        fresh.by_hand("update attention set state = 'resolved', resolved_at = 1").await.unwrap();
+        fresh.by_hand("update attention set state = 'resolved', resolved_at = micros(1)").await.unwrap();
         let purged = retention(&fresh).await.round(&CancellationToken::new()).await.unwrap();
         assert_eq!(purged, Purged { events: 1, ..Purged::default() });
         assert_eq!(kept(&fresh).await, ["young"]);
@@ -168,7 +168,7 @@ on_both_stores! {
         };
         fresh.by_hand(&row).await.unwrap();
         for sql in [
-            format!("update event_outcomes set decided_at = {} where event_id = '{}'", at(DAY * 390).micros(), late.id),
+            format!("update event_outcomes set decided_at = micros({}) where event_id = '{}'", at(DAY * 390).micros(), late.id),
             format!("insert into dead_letters (id, event_id, error, attempts, created_at) values ('d', '{}', 'e', 1, 1)", dead.id),
             format!("insert into attention (id, code, source, merchant, event_id, explanation, created_at)
                 values ('a', 'parked_too_long', 's', 'default', '{}', 'x', 1)", attention.id),
@@ -176,7 +176,7 @@ on_both_stores! {
             assert_eq!(fresh.by_hand(&sql).await.unwrap(), 1, "{sql}");
         }
         record(&fresh.store, &[again(repeated, b"repeated", 390), again(conflict, b"forged", 390)]).await;
-        fresh.by_hand("update attention set state = 'resolved', resolved_at = 1 where code = 'event_conflict'").await.unwrap();
+        fresh.by_hand("update attention set state = 'resolved', resolved_at = micros(1) where code = 'event_conflict'").await.unwrap();
         let mut tx = fresh.store.begin().await.unwrap();
         let lost = Replay { id: "r2".to_owned(), reason: "lost".to_owned() };
         note_replayed_events(&mut tx, std::slice::from_ref(&replayed.id), &lost, at(DAY * 390)).await.unwrap();
@@ -256,10 +256,10 @@ on_both_stores! {
             let id = format!("{}-{id}", EventId::new(at));
             let blob = if fresh.is_postgres() { r"''::bytea" } else { "x'01'" };
             for sql in [
-                format!("insert into quarantine values ('{id}', 'stripe', 'a', 'm', 'malformed', 'd', '/p', '[]', {blob}, {}, null, 's', 1)", at.micros()),
+                format!("insert into quarantine values ('{id}', 'stripe', 'a', 'm', 'malformed', 'd', '/p', '[]', {blob}, micros({}), null, 's', 1)", at.micros()),
                 format!("insert into idempotency_keys (id, key_hash, merchant, method, path, fingerprint, effect, state, owner,
                     lease_until, created_at, expires_at, status, headers, body)
-                    values ('{id}', 'h', 'm', 'POST', '/p', {blob}, 'none', 'finished', 'o', 1, 1, {}, 200, '[]', {blob})",
+                    values ('{id}', 'h', 'm', 'POST', '/p', {blob}, 'none', 'finished', 'o', 1, 1, micros({}), 200, '[]', {blob})",
                     if day == 1 { 1 } else { i64::MAX / 2 }),
             ] {
                 fresh.by_hand(&sql).await.unwrap();

@@ -32,6 +32,10 @@ fn again(event: &Event) -> Arc<Event> {
     Arc::new(again)
 }
 
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
+}
+
 on_both_stores! {
     async fn an_event_comes_back_as_it_went_in(fresh) {
         let mut odd = event("1", b"\x00\xff\xfe{\"a\":\"\\u0000\"}\r\n\x80");
@@ -58,10 +62,11 @@ on_both_stores! {
             assert_eq!(back.fingerprint, odd.fingerprint);
             assert_eq!((&back.id, &back.key, &back.subject), (&odd.id, &odd.key, &odd.subject));
             assert_eq!((&back.orders, back.amount, back.remote_addr), (&odd.orders, odd.amount, odd.remote_addr));
-            assert_eq!((back.occurred_at, back.received_at, &back.headers), (odd.occurred_at, odd.received_at, &odd.headers));
+            assert_eq!((back.occurred_at, back.received_at), (odd.occurred_at, odd.received_at));
+            assert_eq!(json(&back.headers), json(&odd.headers));
         }
         let raw = fresh.store.event_raw("default", &odd.id).await.unwrap().unwrap();
-        assert_eq!((raw.body.as_slice(), raw.headers), (&odd.body[..], odd.headers.clone()));
+        assert_eq!((raw.body.as_slice(), json(&raw.headers)), (&odd.body[..], json(&odd.headers)));
         assert_eq!(fresh.store.event_raw("another", &odd.id).await.unwrap(), None);
     }
 
@@ -115,7 +120,7 @@ on_both_stores! {
             "select count(*) from outbox where id = '{id}' and event_id = id and kind = 'event' and {condition}");
         let due = row(&batch[0].id, "due_at = created_at and claimed_by is null");
         assert_eq!(fresh.number(&due).await, 1);
-        let claimed = row(&batch[1].id, "due_at = created_at + 15000000 and claimed_by = 'daemon-1'");
+        let claimed = row(&batch[1].id, "due_at = created_at + span(15000000) and claimed_by = 'daemon-1'");
         assert_eq!(fresh.number(&claimed).await, 1);
     }
 

@@ -123,7 +123,7 @@ on_both_stores! {
         let failed = fresh.store.record_failure(&event, "no account", &policy(8)).await.unwrap();
         let Failed::Retry(due) = failed else { panic!("buried at once") };
         fresh.store.confirm_published(&row(&event), REAPPLY).await.unwrap();
-        let kept = format!("select count(*) from outbox where attempts = 1 and due_at = {} \
+        let kept = format!("select count(*) from outbox where attempts = 1 and due_at = micros({}) \
             and last_error = 'no account'", due.micros());
         assert_eq!(fresh.number(&kept).await, 1);
 
@@ -232,11 +232,11 @@ on_both_stores! {
     async fn what_the_broker_does_not_take_rests_for_a_quarter_of_its_age(fresh) {
         let event = stored(&fresh, "1").await;
         let rests = async |age: i64| {
-            let claim = format!("update outbox set claimed_by = 'one', created_at = created_at - {age}000000");
+            let claim = format!("update outbox set claimed_by = 'one', created_at = created_at - span({age}000000)");
             fresh.by_hand(&claim).await.unwrap();
             let between = (Duration::from_secs(5), Duration::from_mins(1));
             fresh.store.release(&row(&event), "one", between).await.unwrap();
-            let rest = "select cast((due_at - created_at) / 1000000 as bigint) from outbox where claimed_by is null";
+            let rest = "select as_micros(due_at - created_at) / 1000000 from outbox where claimed_by is null";
             fresh.number(rest).await
         };
         // Each beside the age it has by then, and some for a machine that stalls.
@@ -301,11 +301,11 @@ on_both_stores! {
     async fn what_was_published_long_ago_and_has_not_ended_is_seen(fresh) {
         let event = stored(&fresh, "1").await;
         let waits = async || fresh.store.has_unfinished_older_than(Duration::from_secs(15)).await.unwrap();
-        fresh.by_hand("update outbox set created_at = created_at - 16000000").await.unwrap();
+        fresh.by_hand("update outbox set created_at = created_at - span(16000000)").await.unwrap();
         assert!(!waits().await, "it has not been published");
         fresh.store.confirm_published(&[event.id.to_string()], Duration::from_mins(5)).await.unwrap();
         assert!(waits().await);
-        fresh.by_hand("update outbox set created_at = created_at + 16000000").await.unwrap();
+        fresh.by_hand("update outbox set created_at = created_at + span(16000000)").await.unwrap();
         assert!(!waits().await, "it has only just come");
     }
 
@@ -315,7 +315,7 @@ on_both_stores! {
         let mut claimed = fresh.store.claim_due(Scope::First, "one", 10).await.unwrap();
         claimed.retain(|one| one.row != "broken");
         assert!(matches!(&claimed[..], [one] if matches!(&one.content, Content::Event(found, None) if found.id == event.id)));
-        fresh.by_hand("update outbox set due_at = 0").await.unwrap();
+        fresh.by_hand("update outbox set due_at = micros(0)").await.unwrap();
         let claimed = fresh.store.claim_due(Scope::First, "one", 10).await.unwrap();
         let broken = claimed.iter().find(|one| one.row == "broken").unwrap();
         let Content::Unreadable(unreadable) = &broken.content else { panic!("{broken:?}") };
@@ -387,7 +387,7 @@ on_both_stores! {
             sizes.push(fresh.store.claim_due(Scope::First, "one", 10).await.unwrap().len());
         }
         assert_eq!(sizes, [3, 2, 0]);
-        fresh.by_hand("update outbox set published_at = 1, due_at = 0").await.unwrap();
+        fresh.by_hand("update outbox set published_at = micros(1), due_at = micros(0)").await.unwrap();
         let names = fresh.store.claim_due(Scope::AgainByName, "one", 10).await.unwrap();
         assert_eq!(names.len(), 5);
         assert!(names.iter().all(|one| matches!(&one.content, Content::Name(name) if name.kind == "payment.succeeded")));

@@ -187,7 +187,10 @@ impl Flows {
 }
 
 pub(crate) async fn make_due(fresh: &FreshStore) {
-    fresh.by_hand("update outbox set due_at = 0").await.unwrap();
+    fresh
+        .by_hand("update outbox set due_at = micros(0)")
+        .await
+        .unwrap();
 }
 
 /// Stores an event as a newer version might: this one cannot read its `orders`.
@@ -202,7 +205,7 @@ async fn store_odd(fresh: &FreshStore, id: &str) -> String {
     let copy = format!(
         "insert into events (id, event_key, provider, account, merchant, type, provider_event_type, orders, \
          occurred_at, received_at, fingerprint, headers, body) \
-         select '{id}', '{key}', provider, account, merchant, type, provider_event_type, 'of tomorrow', \
+         select '{id}', '{key}', provider, account, merchant, type, provider_event_type, '\"of tomorrow\"', \
          occurred_at, received_at, fingerprint, headers, body from events where event_key = '{}'",
         like.key.as_str()
     );
@@ -463,10 +466,10 @@ on_both_stores! {
             until("one has ended", || async { finished(&fresh).await == 1 }).await;
             // Published long ago, and no worker has them.
             fresh.store.insert_fresh(&[Arc::clone(&expired), Arc::clone(&crashing)], Some("nobody")).await.unwrap();
-            fresh.by_hand("update outbox set published_at = 1, due_at = due_at + 1000000000 where kind = 'event'").await.unwrap();
+            fresh.by_hand("update outbox set published_at = micros(1), due_at = due_at + span(1000000000) where kind = 'event'").await.unwrap();
             let dead = rabbit.name("dead");
             let attempts = async |event: &Event| {
-                let sql = format!("select attempts || ' ' || (due_at > created_at + 900000000) from outbox where id = '{}'", event.id);
+                let sql = format!("select attempts || ' ' || (due_at > created_at + span(900000000)) from outbox where id = '{}'", event.id);
                 fresh.texts(&sql).await
             };
             for reason in ["expired", "maxlen", "rejected", "made up"] {
@@ -528,8 +531,7 @@ on_both_stores! {
 
 /// What failed, was unlucky or got lost is due now, so that no test waits for minutes.
 async fn make_due_failed(fresh: &FreshStore) {
-    let sql =
-        "update outbox set due_at = 0 where due_at > 0 and (claimed_by is null or published_at is null)";
+    let sql = "update outbox set due_at = micros(0) where due_at > micros(0) and (claimed_by is null or published_at is null)";
     fresh.by_hand(sql).await.unwrap();
 }
 
@@ -583,7 +585,7 @@ async fn a_worker_without_its_store_gives_back_what_it_holds_and_waits() {
             // Stored and due far off: only the messages of this test name them.
             fresh.store.insert_fresh(&batch, Some("nobody")).await.unwrap();
             fresh
-                .by_hand("update outbox set due_at = due_at + 3600000000")
+                .by_hand("update outbox set due_at = due_at + span(3600000000)")
                 .await
                 .unwrap();
             proxy.set(Network::Cut);

@@ -59,8 +59,8 @@ impl From<DeadLetter> for View {
             event_key: letter.event_key,
             error: letter.error,
             attempts: letter.attempts,
-            created_at: Timestamp::from_micros(letter.created_at),
-            redriven_at: letter.redriven_at.map(Timestamp::from_micros),
+            created_at: letter.created_at,
+            redriven_at: letter.redriven_at,
         }
     }
 }

@@ -173,7 +173,7 @@ impl Run {
             audit::enter(&mut tx, &self.deed("dead_letter.refuse", details)).await?;
             return Ok((tx, refusal(&Problem::not_allowed(why_not))?));
         }
-        letter.redriven_at = Some(tx.now().await?.micros());
+        letter.redriven_at = Some(tx.now().await?);
         let details = json!({ "dead_letter": id, "event": letter.event_id });
         audit::enter(&mut tx, &self.deed("dead_letter.redrive", details)).await?;
         Ok((tx, answer(StatusCode::OK, &View::from(letter))?))

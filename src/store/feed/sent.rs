@@ -60,7 +60,7 @@ async fn note(
         sql.push(position).push(") select id, merchant, ");
         sql.push_bind(&replay.id).push(", ");
         sql.push_bind(&replay.reason).push(", ");
-        sql.push_bind(now.micros()).push(value);
+        sql.push_bind(now).push(value);
         sql.push(" from ").push(table).push(" where ");
         push_keys(&mut sql, "id", ids.iter().map(|id| [*id]));
         sql.push(" order by id on conflict do nothing");

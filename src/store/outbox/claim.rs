@@ -11,8 +11,8 @@ use sqlx::FromRow;
 use tokio::time::Instant;
 
 use super::{CLAIM, Claimed};
+use crate::store::time::db_now;
 use crate::store::{Store, StoreError, on_pool, on_tx};
-use crate::time::micros;
 
 /// The most that one claim reads, in bytes of bodies, unless a single row has more.
 const CLAIM_BYTES: i64 = 16 * 1024 * 1024;
@@ -63,25 +63,33 @@ const CLAIM_APPLY: (&str, &str) =
     claim!("published_at is null and not unpublishable and kind in ('event', 'replay')");
 
 const HAS_DUE: (&str, &str) = (
-    "select exists (select 1 from outbox where published_at is not null \
-     and due_at <= (extract(epoch from clock_timestamp()) * 1000000)::bigint)",
-    "select exists (select 1 from outbox where published_at is not null \
-     and due_at <= cast(unixepoch('subsec') * 1000000 as integer))",
+    concat!(
+        "select exists (select 1 from outbox where published_at is not null and due_at <= ",
+        db_now!(postgres),
+        ")"
+    ),
+    concat!(
+        "select exists (select 1 from outbox where published_at is not null and due_at <= ",
+        db_now!(sqlite),
+        ")"
+    ),
 );
 
-const HAS_OLD: (&str, &str) = (
-    "select exists (select 1 from outbox where published_at is not null and kind = 'event' \
-     and created_at < (extract(epoch from clock_timestamp()) * 1000000)::bigint - $1)",
-    "select exists (select 1 from outbox where published_at is not null and kind = 'event' \
-     and created_at < cast(unixepoch('subsec') * 1000000 as integer) - $1)",
-);
+const HAS_OLD: &str = "select exists (select 1 from outbox where published_at is not null and kind = 'event' \
+     and created_at < $1)";
 
-const RELEASE_POSTGRES: &str = "update outbox set claimed_by = null, \
-    due_at = least(due_at, (extract(epoch from clock_timestamp()) * 1000000)::bigint) \
-    where claimed_by = $1 and published_at is null and attempts = 0 and not unpublishable";
-const RELEASE_SQLITE: &str = "update outbox set claimed_by = null, \
-    due_at = min(due_at, cast(unixepoch('subsec') * 1000000 as integer)) \
-    where claimed_by = $1 and published_at is null and attempts = 0 and not unpublishable";
+const RELEASE: (&str, &str) = (
+    concat!(
+        "update outbox set claimed_by = null, due_at = least(due_at, ",
+        db_now!(postgres),
+        ") where claimed_by = $1 and published_at is null and attempts = 0 and not unpublishable"
+    ),
+    concat!(
+        "update outbox set claimed_by = null, due_at = min(due_at, ",
+        db_now!(sqlite),
+        ") where claimed_by = $1 and published_at is null and attempts = 0 and not unpublishable"
+    ),
+);
 const DONE_WITH_MESSAGES: &str = "delete from outbox where kind in ('message', 'resend')";
 
 /// A row that was claimed, before what it names has been read.
@@ -116,8 +124,8 @@ impl Store {
         let sql = tx.pick(postgres, sqlite);
         let mut rows: Vec<ClaimedRow> = on_tx!(&mut tx, |conn| {
             sqlx::query_as(sql)
-                .bind(now.micros())
-                .bind(now.plus(CLAIM).micros())
+                .bind(now)
+                .bind(now.plus(CLAIM))
                 .bind(process)
                 .bind(i64::from(limit))
                 .bind(bytes)
@@ -143,18 +151,21 @@ impl Store {
 
     /// Whether an event was published and has no outcome, although it came longer than `age` ago.
     pub async fn has_unfinished_older_than(&self, age: Duration) -> Result<bool, StoreError> {
-        let sql = self.pick(HAS_OLD.0, HAS_OLD.1);
-        Ok(on_pool!(self, |pool| sqlx::query_scalar(sql)
-            .bind(micros(age))
-            .fetch_one(pool)
-            .await)?)
+        let mut tx = self.begin_reading().await?;
+        let since = tx.now().await?.minus(age);
+        let found = on_tx!(&mut tx, |conn| sqlx::query_scalar(HAS_OLD)
+            .bind(since)
+            .fetch_one(conn)
+            .await)?;
+        tx.commit().await?;
+        Ok(found)
     }
 
     /// Gives back what `process` has claimed and will not send any more, so that nobody waits for the claims to
     /// run out. What it has published is not touched; how many rows it gave back.
     pub async fn release_claims(&self, process: &str) -> Result<u64, StoreError> {
         let mut tx = self.begin().await?;
-        let sql = self.pick(RELEASE_POSTGRES, RELEASE_SQLITE);
+        let sql = self.pick(RELEASE.0, RELEASE.1);
         let released = on_tx!(&mut tx, |conn| sqlx::query(sql)
             .bind(process)
             .execute(conn)

@@ -23,6 +23,7 @@ use std::time::Duration;
 use super::id_list;
 use crate::event::{AttentionCode, Event, EventId, EventKey, text};
 use crate::store::attention::{self, NewAttention};
+use crate::store::time::db_now;
 use crate::store::{Store, StoreError, Tx, Unreadable, dead_letters, heard, on_pool, on_tx};
 use crate::time::{Timestamp, micros};
 
@@ -48,14 +49,18 @@ const FINISH_POSTGRES: &str = concat!(
     locked_rows!(),
     "), gone as (delete from outbox using locked where outbox.id = locked.id \
        and (locked.published_at is not null or $2)) \
-     update outbox set applied_at = (extract(epoch from clock_timestamp()) * 1000000)::bigint from locked \
+     update outbox set applied_at = clock_timestamp() from locked \
       where outbox.id = locked.id and locked.kind = 'replay' and locked.published_at is null and not $2"
 );
 const DELETE_SQLITE: &str = "delete from outbox where (published_at is not null or $2) \
      and (kind = 'event' and id in (select value from json_each($1)) \
           or kind = 'replay' and replay_id is not null and event_id in (select value from json_each($1)))";
-const APPLIED_SQLITE: &str = "update outbox set applied_at = cast(unixepoch('subsec') * 1000000 as integer) \
-     where kind = 'replay' and replay_id is not null and event_id in (select value from json_each($1))";
+const APPLIED_SQLITE: &str = concat!(
+    "update outbox set applied_at = ",
+    db_now!(sqlite),
+    " \
+     where kind = 'replay' and replay_id is not null and event_id in (select value from json_each($1))"
+);
 
 /// A redelivery may fail after the event's row was deleted, so the row is inserted again.
 const COUNT_FAILURE: &str = "insert into outbox \
@@ -268,7 +273,7 @@ impl Failure<'_> {
         let attempts: Option<i32> = if self.row == self.event_id.as_str() {
             on_tx!(&mut *tx, |conn| sqlx::query_scalar(COUNT_FAILURE)
                 .bind(self.row)
-                .bind(now.micros())
+                .bind(now)
                 .bind(self.error)
                 .fetch_optional(conn)
                 .await)?
@@ -285,7 +290,7 @@ impl Failure<'_> {
         let due = now.plus(self.policy.wait(attempts));
         on_tx!(tx, |conn| sqlx::query(SET_DUE)
             .bind(self.row)
-            .bind(due.micros())
+            .bind(due)
             .execute(conn)
             .await
             .map(drop))?;
@@ -309,7 +314,7 @@ impl Failure<'_> {
         let written = on_tx!(&mut *tx, |conn| sqlx::query(DEAD_OUTCOME)
             .bind(self.event_id.as_str())
             .bind(self.error)
-            .bind(now.micros())
+            .bind(now)
             .execute(conn)
             .await
             .map(|done| done.rows_affected()))?;

@@ -16,12 +16,24 @@ use crate::time::micros;
 const LOCK_ROWS: &str = "select id from outbox where id = any \
      (array(select json_array_elements_text($1::json))) order by id for update";
 
-const MARK_PUBLISHED: (&str, &str) = over_ids!(
-    "update outbox set published_at = $2, publishes = publishes + 1, claimed_by = null, due_at = \
-     case when claimed_by is null then due_at \
-          else $2 + $3 * (1 << case when publishes < 8 then publishes else 8 end) end \
-     where kind in ('event', 'replay') and id ",
-    ""
+macro_rules! mark_published {
+    ($micros:literal, $ids:literal) => {
+        concat!(
+            "update outbox set published_at = $2, publishes = publishes + 1, claimed_by = null, due_at = \
+             case when claimed_by is null then due_at \
+                  else $2 + $3 * (1 << case when publishes < 8 then publishes else 8 end)",
+            $micros,
+            " end where kind in ('event', 'replay') and id ",
+            $ids
+        )
+    };
+}
+const MARK_PUBLISHED: (&str, &str) = (
+    mark_published!(
+        " * interval '1 microsecond'",
+        "= any (array(select json_array_elements_text($1::json)))"
+    ),
+    mark_published!("", "in (select value from json_each($1))"),
 );
 
 // Not `exists`: beside an `or` Postgres may read all outcomes once instead of looking each up.
@@ -44,12 +56,13 @@ const AT_ONCE: u64 = 10_000;
 
 const OUTLIVED: (&str, &str) = over_ids!("select id from outbox where created_at <= $2 and id ", "");
 
-// After a quarter of a row's age, within bounds.
-const RELEASE: (&str, &str) = over_ids!(
-    "update outbox set claimed_by = null, due_at = $2 + case when ($2 - created_at) / 4 < $4 then $4 \
-          when ($2 - created_at) / 4 > $5 then $5 else ($2 - created_at) / 4 end \
-     where claimed_by = $3 and id ",
-    ""
+/// Due after a quarter of a row's age, within bounds.
+const RELEASE: (&str, &str) = (
+    "update outbox set claimed_by = null, due_at = $2 + greatest(least(($2 - created_at) / 4, \
+     $5 * interval '1 microsecond'), $4 * interval '1 microsecond') \
+     where claimed_by = $3 and id = any (array(select json_array_elements_text($1::json)))",
+    "update outbox set claimed_by = null, due_at = $2 + max(min(($2 - created_at) / 4, $5), $4) \
+     where claimed_by = $3 and id in (select value from json_each($1))",
 );
 
 const MARK_UNPUBLISHABLE: &str = "update outbox set unpublishable = true, claimed_by = null, last_error = $2, \
@@ -77,7 +90,7 @@ impl Store {
         }
         let ids = id_list(rows.iter().map(String::as_str));
         let mut tx = self.begin().await?;
-        let now = tx.now().await?.micros();
+        let now = tx.now().await?;
         lock_rows(&mut tx, &ids).await?;
         let sql = tx.pick(DELETE_DONE.0, DELETE_DONE.1);
         let done = on_tx!(&mut tx, |conn| sqlx::query(sql)
@@ -106,7 +119,7 @@ impl Store {
         let mut all = 0;
         loop {
             let mut tx = self.begin().await?;
-            let now = tx.now().await?.micros();
+            let now = tx.now().await?;
             let made = on_tx!(&mut tx, |conn| sqlx::query(sql)
                 .bind(now)
                 .bind(i64::try_from(AT_ONCE).unwrap_or(i64::MAX))
@@ -157,7 +170,7 @@ impl Store {
         let sql = tx.pick(OUTLIVED.0, OUTLIVED.1);
         let outlived = on_tx!(&mut tx, |conn| sqlx::query_scalar(sql)
             .bind(&ids)
-            .bind(since.micros())
+            .bind(since)
             .fetch_all(conn)
             .await)?;
         tx.commit().await?;
@@ -186,7 +199,7 @@ impl Store {
             on_tx!(&mut tx, |conn| sqlx::query(MARK_UNPUBLISHABLE)
                 .bind(row)
                 .bind(reason)
-                .bind(now.micros())
+                .bind(now)
                 .execute(conn)
                 .await
                 .map(drop))?;
@@ -248,7 +261,7 @@ async fn release(
     let sql = tx.pick(RELEASE.0, RELEASE.1);
     on_tx!(tx, |conn| sqlx::query(sql)
         .bind(ids)
-        .bind(now.micros())
+        .bind(now)
         .bind(process)
         .bind(micros(least))
         .bind(micros(most))

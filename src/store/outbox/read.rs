@@ -35,7 +35,7 @@ struct MessageRow {
     id: String,
     routing_key: String,
     body: Vec<u8>,
-    created_at: i64,
+    created_at: Timestamp,
 }
 
 #[derive(FromRow)]
@@ -43,7 +43,7 @@ struct NameRow {
     id: String,
     event_key: String,
     r#type: String,
-    occurred_at: i64,
+    occurred_at: Timestamp,
 }
 
 /// What the rows name, by id.
@@ -128,7 +128,7 @@ impl Store {
             let name = EventName {
                 key: EventKey::from_text(row.event_key),
                 kind: row.r#type,
-                occurred_at: Timestamp::from_micros(row.occurred_at),
+                occurred_at: row.occurred_at,
             };
             (EventId::from_text(row.id), name)
         });
@@ -151,7 +151,7 @@ impl Store {
             let message = Message {
                 id: row.id.clone(),
                 routing_key: row.routing_key,
-                at: Timestamp::from_micros(row.created_at),
+                at: row.created_at,
                 body: row.body.into(),
             };
             (row.id, message)

@@ -64,7 +64,7 @@ async fn enqueue(
     replay: &Replay,
     queue: Option<&str>,
 ) -> Result<u64, StoreError> {
-    let now = tx.now().await?.micros();
+    let now = tx.now().await?;
     let sql = tx.pick(postgres, sqlite);
     let done = on_tx!(&mut *tx, |conn| sqlx::query(sql)
         .bind(ids)

@@ -18,7 +18,7 @@ const CANCEL: &str = "update replays set state = 'cancelled', ended_at = $3, upd
 /// Ends the merchant's running replay `id` in the caller's transaction, and takes back what nobody has
 /// taken to the broker yet; gives how many that were. `None`: there is none that runs.
 pub async fn cancel(tx: &mut Tx, merchant: &str, id: &str) -> Result<Option<u64>, StoreError> {
-    let now = tx.now().await?.micros();
+    let now = tx.now().await?;
     if let Tx::Postgres(pg) = &mut *tx {
         // First: no page may come in between.
         heard(sqlx::query(LOCK).bind(id).bind(merchant).execute(&mut **pg)).await?;

@@ -13,7 +13,6 @@ use super::walk::{first_place, push_span};
 use super::{Place, ReplayFilter, What};
 use crate::store::event_list::narrow;
 use crate::store::{Store, StoreError, on_pool};
-use crate::time::Timestamp;
 
 /// The most rows that are looked at, unless a test says fewer.
 pub const COUNTED_AT_MOST: i64 = 1_000_000;
@@ -151,7 +150,7 @@ impl Store {
                 (" and q.received_at < ", filter.until),
             ];
             for (condition, at) in times {
-                if let Some(at) = at.map(Timestamp::micros) {
+                if let Some(at) = at {
                     sql.push(condition).push_bind(at);
                 }
             }

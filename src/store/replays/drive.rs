@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use sqlx::FromRow;
+use sqlx::types::Json;
 
 use super::{COUNTED_AT_MOST, Candidate, Place, ReplayFilter, What};
 use crate::event::text::storable;
@@ -15,6 +16,7 @@ use crate::event::{EventId, Replay};
 use crate::store::audit::{self, Deed};
 use crate::store::feed::{note_replayed_events, note_replayed_messages};
 use crate::store::outbox::{enqueue_replays, id_list, resend_events, resend_messages};
+use crate::store::time::db_now;
 use crate::store::{Store, StoreError, Tx, on_pool, on_tx};
 use crate::time::Timestamp;
 
@@ -25,31 +27,31 @@ const ANY_RUNNING: &str = "select exists (select 1 from replays where state = 'r
 
 const LEASE_SOME: (&str, &str) = (
     "update replays set leased_by = $1, leased_until = $3 where id in (select id from replays \
-     where state = 'running' and (leased_until <= $2 or leased_by = $1) \
+     where state = 'running' and (leased_until is null or leased_until <= $2 or leased_by = $1) \
      and id not in (select json_array_elements_text($4::json)) order by id limit 16 \
      for update skip locked) returning id",
     "update replays set leased_by = $1, leased_until = $3 where id in (select id from replays \
-     where state = 'running' and (leased_until <= $2 or leased_by = $1) \
+     where state = 'running' and (leased_until is null or leased_until <= $2 or leased_by = $1) \
      and id not in (select value from json_each($4)) order by id limit 16) returning id",
 );
-const LEAVE: &str = "update replays set leased_by = null, leased_until = 0, waits = $3, \
+const LEAVE: &str = "update replays set leased_by = null, leased_until = null, waits = $3, \
      waits_since = coalesce(waits_since, $4) where id = $1 and leased_by = $2 and state = 'running'";
 const GIVE_UP: &str =
-    "update replays set leased_by = null, leased_until = 0 where leased_by = $1 and state = 'running'";
+    "update replays set leased_by = null, leased_until = null where leased_by = $1 and state = 'running'";
 
 macro_rules! held {
-    ($now:literal) => {
+    ($waited:expr) => {
         concat!(
             "select id, merchant, actor, reason, what, queue, filter, per_second, at_position, at_id, end_position, \
              end_id, total, walked_at, sent, refusals, ",
-            $now,
-            " - waits_since as waited from replays where id = $1 and state = 'running' and leased_by = $2"
+            $waited,
+            " as waited from replays where id = $1 and state = 'running' and leased_by = $2"
         )
     };
 }
 const HELD: (&str, &str) = (
-    held!("(extract(epoch from clock_timestamp()) * 1000000)::bigint"),
-    held!("cast(unixepoch('subsec') * 1000000 as integer)"),
+    held!("(extract(epoch from clock_timestamp() - waits_since) * 1000000)::bigint"),
+    held!(concat!(db_now!(sqlite), " - waits_since")),
 );
 
 const COUNTED: &str = "update replays set total = $3 where id = $1 and leased_by = $2 and state = 'running'";
@@ -108,16 +110,16 @@ struct HeldRow {
     reason: String,
     what: String,
     queue: Option<String>,
-    filter: String,
+    filter: Json<ReplayFilter>,
     per_second: i32,
     at_position: i64,
     at_id: String,
     end_position: i64,
     end_id: String,
     total: Option<i64>,
-    walked_at: Option<i64>,
+    walked_at: Option<Timestamp>,
     sent: i64,
-    refusals: String,
+    refusals: Json<BTreeMap<String, i64>>,
     waited: Option<i64>,
 }
 
@@ -170,8 +172,8 @@ impl Store {
         let sql = tx.pick(LEASE_SOME.0, LEASE_SOME.1);
         let leased = on_tx!(&mut tx, |conn| sqlx::query_scalar(sql)
             .bind(process)
-            .bind(now.micros())
-            .bind(now.plus(LEASE).micros())
+            .bind(now)
+            .bind(now.plus(LEASE))
             .bind(&left)
             .fetch_all(conn)
             .await)?;
@@ -198,7 +200,7 @@ impl Store {
             .bind(&held.id)
             .bind(process)
             .bind(storable(why).as_ref())
-            .bind(now.micros())
+            .bind(now)
             .execute(conn)
             .await
             .map(drop))?;
@@ -265,8 +267,6 @@ impl Store {
             let known = refusals.entry(why.clone()).or_default();
             *known = known.saturating_add(*count);
         }
-        let refusals = serde_json::to_string(&refusals)
-            .map_err(|_| StoreError::corrupt("replays", "refusals that are not JSON"))?;
         let refused: i64 = page.refused.values().sum();
         let at = page.upto.as_ref().unwrap_or(&held.at);
         let moved = on_tx!(&mut tx, |conn| sqlx::query(MOVE)
@@ -276,10 +276,10 @@ impl Store {
             .bind(&at.id)
             .bind(i64::try_from(sent).unwrap_or(i64::MAX))
             .bind(refused)
-            .bind(&refusals)
-            .bind(page.last.then_some(now.micros()))
-            .bind(now.micros())
-            .bind(now.plus(LEASE).micros())
+            .bind(Json(&refusals))
+            .bind(page.last.then_some(now))
+            .bind(now)
+            .bind(now.plus(LEASE))
             .bind(&held.at.id)
             .execute(conn)
             .await
@@ -299,7 +299,7 @@ impl Store {
         let ended = on_tx!(&mut tx, |conn| sqlx::query(FINISH)
             .bind(&held.id)
             .bind(process)
-            .bind(now.micros())
+            .bind(now)
             .execute(conn)
             .await
             .map(|done| done.rows_affected()))?;
@@ -355,8 +355,8 @@ impl HeldRow {
         let corrupt = |column: &str| StoreError::corrupt("replays", format!("{column} of {}", self.id));
         Ok(Held {
             what: What::from_text(&self.what).ok_or_else(|| corrupt("what"))?,
-            filter: serde_json::from_str(&self.filter).map_err(|_| corrupt("filter"))?,
-            refusals: serde_json::from_str(&self.refusals).map_err(|_| corrupt("refusals"))?,
+            filter: self.filter.0,
+            refusals: self.refusals.0,
             per_second: u32::try_from(self.per_second).map_err(|_| corrupt("per_second"))?,
             id: self.id,
             merchant: self.merchant,

@@ -95,6 +95,7 @@ impl ReplayFilter {
         DB: Database,
         &'a str: Encode<'a, DB> + Type<DB>,
         i64: Encode<'a, DB> + Type<DB>,
+        Timestamp: Encode<'a, DB> + Type<DB>,
     {
         let texts = [
             (" and m.routing_key = ", self.kind.as_deref()),
@@ -126,7 +127,7 @@ impl ReplayFilter {
         ];
         for (condition, at) in times {
             if let Some(at) = at {
-                sql.push(condition).push_bind(at.micros());
+                sql.push(condition).push_bind(at);
             }
         }
     }

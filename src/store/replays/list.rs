@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use sqlx::types::Json;
 use sqlx::{FromRow, QueryBuilder};
 
 use super::{ReplayFilter, What};
@@ -70,17 +71,17 @@ struct Row {
     reason: String,
     what: String,
     queue: Option<String>,
-    filter: String,
+    filter: Json<ReplayFilter>,
     per_second: i32,
     total: Option<i64>,
     sent: i64,
     refused: i64,
-    refusals: String,
+    refusals: Json<BTreeMap<String, i64>>,
     state: String,
     waits: Option<String>,
-    created_at: i64,
-    updated_at: i64,
-    ended_at: Option<i64>,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    ended_at: Option<Timestamp>,
     unpublished: i64,
 }
 
@@ -130,14 +131,14 @@ pub async fn seen_by(tx: &mut Tx, merchant: &str, id: &str) -> Result<Option<Rep
 impl Row {
     fn view(self) -> Result<ReplayView, StoreError> {
         let corrupt = |column: &str| StoreError::corrupt("replays", format!("{column} of {}", self.id));
-        let refusals: BTreeMap<String, i64> =
-            serde_json::from_str(&self.refusals).map_err(|_| corrupt("refusals"))?;
-        let refusals = refusals
+        let refusals = self
+            .refusals
+            .0
             .into_iter()
             .map(|(reason, count)| RefusedBecause { reason, count });
         Ok(ReplayView {
             what: What::from_text(&self.what).ok_or_else(|| corrupt("what"))?,
-            filter: serde_json::from_str(&self.filter).map_err(|_| corrupt("filter"))?,
+            filter: self.filter.0,
             id: self.id,
             waiting: self.waits.filter(|_| self.state == "running"),
             state: self.state,
@@ -150,9 +151,9 @@ impl Row {
             published: self.sent.saturating_sub(self.unpublished),
             refused: self.refused,
             refusals: refusals.collect(),
-            created_at: Timestamp::from_micros(self.created_at),
-            updated_at: Timestamp::from_micros(self.updated_at),
-            ended_at: self.ended_at.map(Timestamp::from_micros),
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+            ended_at: self.ended_at,
         })
     }
 }

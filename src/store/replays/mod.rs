@@ -14,6 +14,7 @@ mod walk;
 
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
+use sqlx::types::Json;
 
 pub use cancel::cancel;
 pub use count::{COUNTED_AT_MOST, Counted, Group};
@@ -90,8 +91,6 @@ pub async fn begin(tx: &mut Tx, new: &NewReplay<'_>) -> Result<ReplayView, Store
     let now = tx.now().await?;
     let id = new_id(now);
     let end = walk::newest(tx, new.what, new.merchant).await?;
-    let filter = serde_json::to_string(new.filter)
-        .map_err(|_| StoreError::corrupt("replays", "a filter that is not JSON"))?;
     on_tx!(&mut *tx, |conn| sqlx::query(BEGIN)
         .bind(&id)
         .bind(new.merchant)
@@ -99,11 +98,11 @@ pub async fn begin(tx: &mut Tx, new: &NewReplay<'_>) -> Result<ReplayView, Store
         .bind(storable(new.reason).as_ref())
         .bind(new.what.as_str())
         .bind(new.queue)
-        .bind(&filter)
+        .bind(Json(new.filter))
         .bind(i32::try_from(new.per_second).unwrap_or(i32::MAX))
         .bind(end.position)
         .bind(&end.id)
-        .bind(now.micros())
+        .bind(now)
         .execute(conn)
         .await
         .map(drop))?;

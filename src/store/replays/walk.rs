@@ -10,6 +10,8 @@ use crate::event::EventId;
 use crate::store::event_list::{EventFilter, narrow};
 use crate::store::{Store, StoreError, Tx, on_pool, on_tx};
 
+use crate::time::Timestamp;
+
 const NEWEST_EVENT: &str =
     "select cast(0 as bigint) as position, id from events where merchant = $1 order by id desc limit 1";
 const NEWEST_MESSAGE: &str =
@@ -189,6 +191,7 @@ where
     &'a str: Encode<'a, DB> + Type<DB>,
     String: Encode<'a, DB> + Type<DB>,
     i64: Encode<'a, DB> + Type<DB>,
+    Timestamp: Encode<'a, DB> + Type<DB>,
 {
     let mut sql = QueryBuilder::new("");
     push_border(&mut sql, what, merchant, span, rows);
@@ -206,6 +209,7 @@ fn push_border<'a, DB>(
     &'a str: Encode<'a, DB> + Type<DB>,
     String: Encode<'a, DB> + Type<DB>,
     i64: Encode<'a, DB> + Type<DB>,
+    Timestamp: Encode<'a, DB> + Type<DB>,
 {
     match what {
         What::Events => sql.push(EVENT_PLACES),
@@ -229,6 +233,7 @@ fn candidates<'a, DB>(
     &'a str: Encode<'a, DB> + Type<DB>,
     String: Encode<'a, DB> + Type<DB>,
     i64: Encode<'a, DB> + Type<DB>,
+    Timestamp: Encode<'a, DB> + Type<DB>,
 {
     match what {
         What::Events => {
@@ -262,6 +267,7 @@ pub(super) fn push_span<'a, DB>(
     &'a str: Encode<'a, DB> + Type<DB>,
     String: Encode<'a, DB> + Type<DB>,
     i64: Encode<'a, DB> + Type<DB>,
+    Timestamp: Encode<'a, DB> + Type<DB>,
 {
     let bounds = [(" > ", Some(after)), (" <= ", end)];
     for (compared, place) in bounds {

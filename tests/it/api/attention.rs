@@ -11,7 +11,7 @@ on_both_stores! {
             )).await.unwrap();
         }
         fresh.by_hand(
-            "update attention set state = 'resolved', resolved_at = 2, resolved_by = 'ops', resolution = 'keep',
+            "update attention set state = 'resolved', resolved_at = micros(2), resolved_by = 'ops', resolution = 'keep',
              resolution_reason = 'agreed' where id = 'a1'",
         ).await.unwrap();
         let api = Api::over(&fresh);

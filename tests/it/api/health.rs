@@ -63,7 +63,7 @@ on_both_stores! {
         fresh.by_hand("insert into attention (id, code, source, merchant, explanation, created_at)
             values ('a1', 'paid_twice', 's', 'default', 'x', 1)").await.unwrap();
         fresh.by_hand("insert into outbox (id, kind, event_id, created_at, due_at)
-            values ('e1', 'event', 'e1', 1795953590000000, 1)").await.unwrap();
+            values ('e1', 'event', 'e1', micros(1795953590000000), 1)").await.unwrap();
         let state = api.state.clone();
         let registry = Arc::clone(&state.registry);
         let found = state.store.gauges().await.unwrap();
@@ -94,7 +94,7 @@ on_both_stores! {
         ] {
             fresh.by_hand(&format!("insert into idempotency_keys (id, key_hash, merchant, method, path, fingerprint, effect,
                 state, owner, lease_until, status, created_at, expires_at) values ('{id}', 'h', 'm', 'POST', '/', {}, '{effect}',
-                '{state}', 'o', {now} + {lease}000000, {status}, {now} - {age}000000, {now} + 9000000000)", blob(&fresh, b"f"))).await.unwrap();
+                '{state}', 'o', micros({now} + {lease}000000), {status}, micros({now} - {age}000000), micros({now} + 9000000000))", blob(&fresh, b"f"))).await.unwrap();
         }
         let standing = Api::over(&fresh).state.keys.standing().await.unwrap();
         assert_eq!(standing.unknown_outcomes, 1);

@@ -32,7 +32,7 @@ async fn planted(fresh: &FreshStore) -> Api {
     plant(fresh, "other", "ORDER-1", 0).await;
     plant(fresh, "default", "WAITS", 99).await;
     fresh
-        .by_hand("update orders set parked_until = 9 where order_id = 'WAITS'")
+        .by_hand("update orders set parked_until = micros(9) where order_id = 'WAITS'")
         .await
         .unwrap();
     fresh

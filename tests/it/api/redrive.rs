@@ -95,8 +95,8 @@ on_both_stores! {
     async fn by_filter_all_that_match_are_redriven_and_no_others(fresh) {
         bury(&fresh, 0..205).await;
         fresh.by_hand("delete from outbox").await.unwrap();
-        let middle = fresh.number("select created_at from dead_letters order by id limit 1 offset 100").await;
-        let late = format!("select count(*) from dead_letters where created_at >= {middle} and redriven_at is null");
+        let middle = fresh.number("select as_micros(created_at) from dead_letters order by id limit 1 offset 100").await;
+        let late = format!("select count(*) from dead_letters where created_at >= micros({middle}) and redriven_at is null");
         let api = Api::over(&fresh);
         let redrive = async |key: &str, filter: Value| -> Value {
             let answer = post(&api, OPERATOR, key, "/v1/dead-letters/redrive", &json!({"filter": filter})).await;
@@ -151,7 +151,7 @@ on_both_stores! {
             select 'many-' || n, 'many-' || n, {columns} from many, events")).await.unwrap();
         fresh.by_hand("insert into dead_letters (id, event_id, merchant, error, attempts, created_at)
             select '00' || e.id, e.id, e.merchant, 'bad', 8, 1 from events e where e.id like 'many-%'").await.unwrap();
-        fresh.by_hand("update dead_letters set redriven_at = 1 where id not like '00many-%'").await.unwrap();
+        fresh.by_hand("update dead_letters set redriven_at = micros(1) where id not like '00many-%'").await.unwrap();
         let api = Api::over(&fresh);
         let mut filter = json!({"provider": "wechatpay"});
         let mut all = Vec::new();

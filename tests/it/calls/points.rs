@@ -107,7 +107,7 @@ async fn die_at(stage: &Stage, point: &str) {
             1,
         ),
         (
-            format!("audit where action = 'attention.resolve' and details like '%{item}%'"),
+            format!("audit where action = 'attention.resolve' and cast(details as text) like '%{item}%'"),
             1,
         ),
     ] {

@@ -280,7 +280,7 @@ on_both_stores! {
         assert_eq!(kept, ["stripe load default bad_signature /notify/stripe/load 192.0.2.7 192.0.2.0/24"]);
         let hex = if fresh.is_postgres() { "encode(body, 'hex')" } else { "lower(hex(body))" };
         assert_eq!(fresh.texts(&format!("select {hex} from quarantine")).await, [hex_of(&forged.body)]);
-        let headers = fresh.texts("select headers from quarantine").await;
+        let headers = fresh.texts("select cast(headers as text) from quarantine").await;
         assert!(headers[0].contains("stripe-signature") && !headers[0].contains("canary"), "{headers:?}");
     }
 

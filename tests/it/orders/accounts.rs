@@ -205,7 +205,7 @@ on_both_stores! {
         fresh.store.know_accounts([(ProviderName::Stripe, "shop".to_owned())], now()).await.unwrap();
         play(&fresh.store, &[stripe("p", Some(ORDER), "pi-1")], &CREATE).await;
         for refused in [
-            "update accounts set known_at = 1",
+            "update accounts set known_at = micros(1)",
             "delete from accounts",
             "update trades set ships = false",
             "update orders set version = version + 1",

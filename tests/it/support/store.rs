@@ -23,6 +23,27 @@ pub(crate) fn patient() -> StoreOptions {
     }
 }
 
+/// Hand-written SQL says `micros(N)` for a time, `span(N)` for a duration and `as_micros(X)` for either as a number, on
+/// both databases: SQLite keeps the numbers as they are. A small number in an insert needs no `micros`. payhook's own
+/// statements bind times, or bigints, which Postgres takes for none.
+const MICROS: &str = "
+    create function micros(n bigint) returns timestamptz immutable language sql as
+        $$ select 'epoch'::timestamptz + (n / 3600000000) * interval '1 hour' + n % 3600000000 * interval '1 microsecond' $$;
+    create function span(n bigint) returns interval immutable language sql as $$ select n * interval '1 microsecond' $$;
+    create function as_micros(at timestamptz) returns bigint immutable language sql as
+        $$ select (extract(epoch from at) * 1000000)::bigint $$;
+    create function as_micros(took interval) returns bigint immutable language sql as
+        $$ select (extract(epoch from took) * 1000000)::bigint $$;
+    create function of_integer(n integer) returns timestamptz immutable language sql as $$ select micros(n) $$;
+    create cast (integer as timestamptz) with function of_integer(integer) as assignment;";
+
+/// `sql` for SQLite.
+fn numbers(sql: &str) -> String {
+    sql.replace("as_micros(", "(")
+        .replace("micros(", "(")
+        .replace("span(", "(")
+}
+
 /// A migrated store that nobody else uses.
 pub(crate) struct FreshStore {
     /// The store under test.
@@ -54,11 +75,15 @@ impl FreshStore {
     async fn open(url: String, folder: TempDir) -> Self {
         let store = Store::open(&url, &patient()).await.unwrap();
         store.migrate().await.unwrap();
-        Self {
+        let fresh = Self {
             store,
             url,
             folder: Arc::new(folder),
+        };
+        if fresh.is_postgres() {
+            fresh.by_hand(MICROS).await.unwrap();
         }
+        fresh
     }
 
     /// Runs `test` on Postgres and drops the database afterwards, also when the test fails.
@@ -100,7 +125,7 @@ impl FreshStore {
             Ok(conn.execute(sql).await?.rows_affected())
         } else {
             let mut conn = SqliteConnection::connect_with(&plain(&self.url)).await?;
-            Ok(conn.execute(sql).await?.rows_affected())
+            Ok(conn.execute(numbers(sql).as_str()).await?.rows_affected())
         }
     }
 
@@ -123,7 +148,7 @@ impl FreshStore {
             rows.iter().map(|row| row.get(0)).collect()
         } else {
             let mut conn = SqliteConnection::connect_with(&plain(&self.url)).await.unwrap();
-            let rows = conn.fetch_all(sql).await.unwrap();
+            let rows = conn.fetch_all(numbers(sql).as_str()).await.unwrap();
             rows.iter().map(|row| row.get(0)).collect()
         }
     }
@@ -135,7 +160,7 @@ impl FreshStore {
             conn.fetch_one(sql).await.unwrap().get(0)
         } else {
             let mut conn = SqliteConnection::connect_with(&plain(&self.url)).await.unwrap();
-            conn.fetch_one(sql).await.unwrap().get(0)
+            conn.fetch_one(numbers(sql).as_str()).await.unwrap().get(0)
         }
     }
 }
