@@ -23,7 +23,7 @@ select n,
 from generate_series(:from::bigint, :to::bigint - 1) as n;
 
 create temporary table made as
-select n, o, pays, at, h,
+select n, o, pays, to_timestamp(at / 1000000.0) as at, h,
        substr(hex, 1, 8) || '-' || substr(hex, 9, 4) || '-7' || substr(h, 1, 3) || '-8' || substr(h, 4, 3)
            || '-' || substr(h, 7, 12) as id,
        case when n % 10 < 6 then 'stripe' when n % 10 < 9 then 'alipay' else 'wechatpay' end as provider
@@ -35,7 +35,7 @@ select id, 'webhook:stripe:filled:' || n, provider, 'filled', 'default',
        case when pays then 'payment.succeeded' when n % 1000 = 1 then 'refund.succeeded' else 'other.noted' end,
        'payment_intent.succeeded', 'filled-' || o, 'filled-' || o, 'pi_filled_' || o, 2000, 'USD', at, at,
        sha256(h::bytea) || sha256(h::bytea) || sha256(id::bytea),
-       '[["content-type","application/json; charset=utf-8"],["stripe-signature","t=1790000000,v1=' || h || h || '"],["user-agent","filled"]]',
+       ('[["content-type","application/json; charset=utf-8"],["stripe-signature","t=1790000000,v1=' || h || h || '"],["user-agent","filled"]]')::jsonb,
        convert_to('{"id":"evt_' || n || '","type":"payment_intent.succeeded","data":{"object":{"id":"pi_filled_' || o
            || '","amount":2000,"currency":"usd","metadata":{"order_id":"filled-' || o || '","cart":"' || h || h || h || h || '"}}}}', 'UTF8'),
        '192.0.2.7'

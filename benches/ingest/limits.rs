@@ -157,7 +157,7 @@ fn insert_script(source: &str, batch: usize) -> anyhow::Result<String> {
         "select 'with fresh as (insert into events ({COLUMNS}) values ' \
          || string_agg(format('({placeholders})', {COLUMNS}), ',' order by event_key) \
          || ' on conflict (event_key) do nothing returning id) insert into outbox \
-             (id, kind, event_id, created_at, due_at) select id, ''event'', id, 0, 0 from fresh;' \
+             (id, kind, event_id, created_at, due_at) select id, ''event'', id, ''epoch'', ''epoch'' from fresh;' \
          from (select *, (row_number() over (order by id) - 1) / {batch} as batch \
                from (select * from events order by id limit {ROWS}) as chosen) as numbered \
          group by batch order by batch"
@@ -181,7 +181,7 @@ fn copy_script(source: &str, batch: usize) -> anyhow::Result<String> {
             .map(str::to_owned)
             .collect())
     };
-    let (events, outbox) = (rows(COLUMNS)?, rows("id, 'event', id, 0, 0")?);
+    let (events, outbox) = (rows(COLUMNS)?, rows("id, 'event', id, 'epoch', 'epoch'")?);
     let mut script = String::new();
     for (events, outbox) in events.chunks(batch).zip(outbox.chunks(batch)) {
         writeln!(

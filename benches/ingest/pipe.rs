@@ -34,14 +34,14 @@ const QUEUES: &str = r#"queues = [{ name = "fulfilment", exchange = "orders", bi
 /// Older than this, and the outbox is not keeping up, in milliseconds.
 const OLD: i64 = 1000;
 
-const OLDEST: &str = "select coalesce((extract(epoch from clock_timestamp()) * 1000)::bigint - min(created_at) / 1000, 0) \
+const OLDEST: &str = "select coalesce((extract(epoch from clock_timestamp() - min(created_at)) * 1000)::bigint, 0) \
     from outbox where published_at is null";
 const WAITING: &str = "select count(*) from outbox where published_at is null";
 const UNFINISHED: &str = "select count(*) from outbox where kind <> 'message'";
 const END_TO_END: &str = "select coalesce(round((percentile_cont(share) within group (order by took) * 1000)::numeric, 1), -1)::text \
     from (select extract(epoch from pg_xact_commit_timestamp(o.xmin) - pg_xact_commit_timestamp(e.xmin)) as took \
           from events e join event_outcomes o on o.event_id = e.id \
-          where e.received_at between FROM and TO) as each_event, \
+          where e.received_at between 'FROM' and 'TO') as each_event, \
     unnest(array[0.5, 0.9, 0.99, 0.999, 1]) as share group by share order by share";
 
 /// What is measured, and for how long.
@@ -278,8 +278,8 @@ fn one(args: &Args, rate: u32) -> anyhow::Result<Run> {
         thread::sleep(Duration::from_millis(250));
     }
     let window = END_TO_END
-        .replace("FROM", &from.micros().to_string())
-        .replace("TO", &to.micros().to_string());
+        .replace("FROM", &from.to_string())
+        .replace("TO", &to.to_string());
     let run = Run {
         rate,
         parts,
