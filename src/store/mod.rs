@@ -165,12 +165,18 @@ macro_rules! on_tx {
     ($tx:expr, |$conn:ident| $body:expr) => {
         match $tx {
             $crate::store::Tx::Postgres(tx) => {
-                let $conn = &mut **tx;
-                $crate::store::heard(async { $body }).await
+                let answer = match tx.usable() {
+                    Ok($conn) => $crate::store::heard(async { $body }).await,
+                    Err(error) => Err(error),
+                };
+                tx.noting(answer)
             }
             $crate::store::Tx::Sqlite(tx) => {
-                let $conn = &mut **tx;
-                $body
+                let answer = match tx.usable() {
+                    Ok($conn) => async { $body }.await,
+                    Err(error) => Err(error),
+                };
+                tx.noting(answer)
             }
         }
     };

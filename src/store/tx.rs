@@ -9,6 +9,10 @@
 //! process, and that count is wrong as soon as the database ends a transaction by itself (SQLite does on a full disk,
 //! an I/O error, no memory) or a `begin` is abandoned before its answer. Such a connection would refuse every
 //! transaction to come, or tell of a commit that is none.
+//!
+//! For the same reason a transaction takes no statement after one that failed, and does not commit: SQLite may have
+//! rolled it back, so that the next statement would commit by itself, and Postgres answers a commit of a failed
+//! transaction with a rollback and no error.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -31,7 +35,11 @@ pub enum Tx {
 }
 
 /// A connection with a transaction open.
-pub struct OpenTransaction<DB: Database>(Option<PoolConnection<DB>>);
+pub struct OpenTransaction<DB: Database> {
+    conn: Option<PoolConnection<DB>>,
+    /// A statement has failed.
+    failed: bool,
+}
 
 impl<DB: Database> OpenTransaction<DB>
 where
@@ -39,7 +47,10 @@ where
 {
     /// Begins one with the statement `begin`.
     pub(super) async fn begin(pool: &Pool<DB>, begin: &'static str) -> Result<Self, sqlx::Error> {
-        let mut open = Self(Some(pool.acquire().await?));
+        let mut open = Self {
+            conn: Some(pool.acquire().await?),
+            failed: false,
+        };
         open.execute(begin).await?;
         Ok(open)
     }
@@ -47,8 +58,29 @@ where
     /// Ends it with the statement `end`; only then does the pool get the connection back.
     pub(super) async fn end(mut self, end: &'static str) -> Result<(), sqlx::Error> {
         self.execute(end).await?;
-        drop(self.0.take());
+        drop(self.conn.take());
         Ok(())
+    }
+
+    /// Returns the connection for one more statement.
+    pub(super) fn usable(&mut self) -> Result<&mut DB::Connection, sqlx::Error> {
+        if self.failed {
+            return Err(after_failure());
+        }
+        Ok(&mut **self)
+    }
+
+    /// Passes `answer` on, and takes no more statements if it is a failure. A row that is missing or does not read is
+    /// none.
+    pub(super) fn noting<T>(&mut self, answer: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+        self.failed |= matches!(
+            answer,
+            Err(sqlx::Error::Database(_)
+                | sqlx::Error::Io(_)
+                | sqlx::Error::Tls(_)
+                | sqlx::Error::Protocol(_))
+        );
+        answer
     }
 }
 
@@ -60,7 +92,9 @@ impl<DB: Database> Deref for OpenTransaction<DB> {
         reason = "`end` and `drop` take it, and nobody has it after them"
     )]
     fn deref(&self) -> &DB::Connection {
-        self.0.as_deref().expect("an open transaction has a connection")
+        self.conn
+            .as_deref()
+            .expect("an open transaction has a connection")
     }
 }
 
@@ -70,7 +104,7 @@ impl<DB: Database> DerefMut for OpenTransaction<DB> {
         reason = "`end` and `drop` take it, and nobody has it after them"
     )]
     fn deref_mut(&mut self) -> &mut DB::Connection {
-        self.0
+        self.conn
             .as_deref_mut()
             .expect("an open transaction has a connection")
     }
@@ -78,7 +112,7 @@ impl<DB: Database> DerefMut for OpenTransaction<DB> {
 
 impl<DB: Database> Drop for OpenTransaction<DB> {
     fn drop(&mut self) {
-        if let Some(conn) = self.0.take() {
+        if let Some(conn) = self.conn.take() {
             drop(conn.detach());
         }
     }
@@ -88,6 +122,10 @@ impl<DB: Database> fmt::Debug for OpenTransaction<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("OpenTransaction")
     }
+}
+
+fn after_failure() -> sqlx::Error {
+    sqlx::Error::Protocol("a statement of this transaction has failed".to_owned())
 }
 
 impl Store {
@@ -114,7 +152,11 @@ impl Store {
 impl Tx {
     /// Makes everything durable. An error leaves the outcome unknown.
     pub async fn commit(self) -> Result<(), StoreError> {
-        self.end("commit").await
+        match &self {
+            Self::Postgres(tx) if tx.failed => Err(after_failure().into()),
+            Self::Sqlite(tx) if tx.failed => Err(after_failure().into()),
+            _ => self.end("commit").await,
+        }
     }
 
     /// Takes everything back, and keeps the connection for the next one.

@@ -106,9 +106,19 @@ fn a_sqlite_file_is_looked_at_before_and_after_it_is_made_and_stays_as_it_is() {
     for what in ["store", "store schema", "store journal_mode", "store synchronous"] {
         assert_eq!(after.finding(what).0, "ok", "{}", after.text);
     }
-    let names = |files: &[(String, Vec<u8>)]| files.iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect::<Vec<_>>();
+    let names = |files: &[(String, Vec<u8>)]| {
+        files
+            .iter()
+            .map(|(name, bytes)| (name.clone(), bytes.len()))
+            .collect::<Vec<_>>()
+    };
     let now = contents(dir.path());
-    assert!(now == there, "check changed something: {:?} {:?}", names(&there), names(&now));
+    assert!(
+        now == there,
+        "check changed something: {:?} {:?}",
+        names(&there),
+        names(&now)
+    );
 }
 
 #[test]

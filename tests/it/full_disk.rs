@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use payhook::store::orders::{self, OrderKey, OrderRow};
 use payhook::store::{Store, StoreError, StoreOptions, Tx};
 use payhook::time::{Clock, Timestamp};
 use reqwest::Client;
@@ -141,6 +142,24 @@ on_both_stores! {
         }
         assert_eq!(fresh.number("select count(*) from steps").await, 0);
         assert_eq!(one.insert_fresh(&events(3), None).await.unwrap(), [true; 3]);
+    }
+
+    async fn transaction_takes_nothing_after_a_statement_that_failed(fresh) {
+        let now = Timestamp::from_secs(1_796_000_000);
+        let order = |id: &str, status: &str| {
+            let key = OrderKey { merchant: "m".to_owned(), order_id: id.to_owned() };
+            OrderRow { status: status.to_owned(), ..OrderRow::new(key, None) }
+        };
+        let mut tx = fresh.store.begin().await.unwrap();
+        orders::insert(&mut tx, &[order("1", "pending")], now).await.unwrap();
+        orders::insert(&mut tx, &[order("2", "paid")], now).await.unwrap_err();
+        orders::insert(&mut tx, &[order("3", "pending")], now).await.unwrap_err();
+        tx.commit().await.unwrap_err();
+        assert_eq!(fresh.number("select count(*) from orders").await, 0);
+        let mut tx = fresh.store.begin().await.unwrap();
+        orders::insert(&mut tx, &[order("4", "pending")], now).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(fresh.number("select count(*) from orders").await, 1);
     }
 
     async fn transaction_abandoned_at_its_beginning_leaves_its_connection_to_none(fresh) {
