@@ -42,9 +42,9 @@ fn lock_id(table: &str, key: &[&str]) -> i64 {
         hash.update(part.len().to_be_bytes());
         hash.update(part);
     }
-    let digest: [u8; 32] = hash.finalize().into();
-    let [a, b, c, d, e, f, g, h, ..] = digest;
-    i64::from_be_bytes([a, b, c, d, e, f, g, h])
+    let digest = hash.finalize();
+    let first = digest.first_chunk().copied().unwrap_or_default();
+    i64::from_be_bytes(first)
 }
 
 #[cfg(test)]

@@ -161,10 +161,11 @@ impl ManyRows for Sqlite {
                     sql.push(", ");
                 }
                 match column {
-                    Column::Text(values) => sql.push_bind(values.get(row).copied().flatten()),
+                    Column::Text(values) | Column::Json(values) => {
+                        sql.push_bind(values.get(row).copied().flatten())
+                    }
                     Column::Int(values) => sql.push_bind(values.get(row).copied().flatten()),
                     Column::Time(values) => sql.push_bind(values.get(row).copied().flatten()),
-                    Column::Json(values) => sql.push_bind(values.get(row).copied().flatten()),
                     Column::Bool(values) => sql.push_bind(values.get(row).copied()),
                     Column::Blob(values) => sql.push_bind(values.get(row).copied()),
                     Column::Each(value) => sql.push_bind(*value),
