@@ -88,7 +88,7 @@ fn since(what: &str, account: &Registered, known: &Known, now: Timestamp) -> Fin
         }
         (None, None) => Finding::ok(
             what,
-            "payments made before the first start are not shipped: since is not given",
+            "payments made over 5 minutes before the store first knows the account are not shipped: since is not given",
         ),
     }
 }
