@@ -89,6 +89,8 @@ pub struct PlannedOrder {
     pub before: PlannedStanding,
     /// How it would.
     pub after: PlannedStanding,
+    /// Whether `order.paid` would be written.
+    pub order_paid: bool,
     /// What would then need a human.
     pub attention: Vec<&'static str>,
 }
@@ -259,6 +261,7 @@ fn merge(changes: &mut BTreeMap<OrderKey, OrderChange>, change: OrderChange) {
         Entry::Occupied(mut known) => {
             let known = known.get_mut();
             known.after = change.after;
+            known.ships |= change.ships;
             for code in change.attention {
                 if !known.attention.contains(&code) {
                     known.attention.push(code);
@@ -311,6 +314,7 @@ impl Plan {
                 order_id: change.order.order_id,
                 before: standing(&change.before),
                 after: standing(&change.after),
+                order_paid: change.ships,
                 attention: change.attention,
             })
             .collect();

@@ -37,6 +37,7 @@ struct Changed {
     order_id: String,
     before: Standing,
     after: Standing,
+    order_paid: bool,
     attention: Vec<String>,
 }
 
@@ -119,10 +120,15 @@ pub(super) fn show(out: &mut Output, answer: &Value) -> anyhow::Result<()> {
         for order in &plan.orders {
             let attention = order.attention.join(", ");
             let attention = Some(attention.as_str()).filter(|codes| !codes.is_empty());
+            let ships = if order.order_paid {
+                ", order.paid is written"
+            } else {
+                ""
+            };
             table.row([
                 &order.order_id,
                 &order.before.words(),
-                &order.after.words(),
+                &format!("{}{ships}", order.after.words()),
                 or_dash(attention),
             ]);
         }

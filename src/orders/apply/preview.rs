@@ -2,7 +2,7 @@
 
 use super::Applied;
 use super::book::{Book, Order};
-use crate::orders::transition::Standing;
+use crate::orders::transition::{Standing, is_shippable};
 use crate::store::orders::OrderKey;
 
 /// The fate of a batch that was not applied.
@@ -23,18 +23,21 @@ pub struct OrderChange {
     pub before: Standing,
     /// How it would.
     pub after: Standing,
+    /// `order.paid` would be written.
+    pub ships: bool,
     /// Codes of what would then need a human and does not now.
     pub attention: Vec<&'static str>,
 }
 
 impl Book {
-    /// The orders whose status, totals or attention items differ from what was loaded.
+    /// The orders whose status, totals or attention items differ from what was loaded, or that would be shipped.
     pub(super) fn changes(&self) -> Vec<OrderChange> {
         let changes = self.orders.values().map(|order| self.change(order));
         changes
             .filter(|change| {
                 let (before, after) = (&change.before, &change.after);
-                before.status != after.status || before.totals != after.totals || !change.attention.is_empty()
+                let moves = before.status != after.status || before.totals != after.totals;
+                moves || change.ships || !change.attention.is_empty()
             })
             .collect()
     }
@@ -49,6 +52,7 @@ impl Book {
             order: key.clone(),
             before: order.began,
             after: order.stands,
+            ships: order.ships && order.began.paid_version.is_none() && is_shippable(order.stands.status),
             attention: about.map(|item| item.code.as_str()).collect(),
         }
     }

@@ -157,7 +157,7 @@ on_both_stores! {
         assert_eq!(plan["examined"], 2);
         assert_eq!(plan["outcomes"], json!({"already_applied": 1, "applied": 1}));
         assert_eq!((&plan["orders_changed"], plan["orders"].as_array().unwrap().len()), (&json!(1), 1));
-        assert_eq!(plan["orders"][0], json!({"order_id": "O-2", "attention": [],
+        assert_eq!(plan["orders"][0], json!({"order_id": "O-2", "order_paid": true, "attention": [],
             "before": {"status": "pending", "paid": 0, "refunded": 0, "reversed": 0},
             "after": {"status": "paid", "paid": 100, "refunded": 0, "reversed": 0}}));
         assert_eq!(everything(&fresh).await, before, "written");
